@@ -1,0 +1,90 @@
+"""`kurm local`: a real Kubernetes cluster on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kurm.local import cluster, status
+from kurm.local.progress import Steps
+
+app = typer.Typer(
+    help="A real Kubernetes cluster on this machine: API server, kubelets, containers; no Docker. Needs root.",
+    no_args_is_help=True,
+)
+node = typer.Typer(help="The power of single nodes.", no_args_is_help=True)
+app.add_typer(node, name="node")
+
+DEFAULT_NAME = "demo"
+_names = {"name": DEFAULT_NAME}  # the option stands before the subcommand: kurm local --name NAME up
+
+NodeName = Annotated[str, typer.Argument(help="A node's name: n0 (control pods), n1, n2, ...", metavar="NODE")]
+
+
+@app.callback()
+def _local(
+    name: Annotated[str, typer.Option(help="Clusters of different names live side by side.")] = DEFAULT_NAME,
+) -> None:
+    _names["name"] = cluster.check_name(name)
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option(help="Worker nodes n1..nN; n0, for control pods, comes on top.")] = 4,
+) -> None:
+    """Bring the cluster up. The first time builds Kubernetes (about 10 minutes on two cores); after that, seconds."""
+    console = Console(stderr=True)
+    made = cluster.up(_names["name"], nodes, Steps(console))
+    console.print(
+        f"Cluster [bold]{made.layout.name}[/] is up. Use it with:\n"
+        f"  export KUBECONFIG={made.layout.kubeconfig}\n  export PATH={made.record.binaries}:$PATH",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def down() -> None:
+    """End the cluster and leave nothing of it but the caches."""
+    console = Console(stderr=True)
+    if not cluster.down(_names["name"], Steps(console)):
+        console.print(f"There was no cluster {_names['name']!r}.", highlight=False)
+
+
+@app.command(name="status")
+def show_status() -> None:
+    """Show the cluster's machines, and what is wrong with them if anything is."""
+    if not status.show(cluster.find(_names["name"]), Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def kubeconfig() -> None:
+    """Print the path of the cluster's kubeconfig."""
+    typer.echo(cluster.find(_names["name"]).layout.kubeconfig)
+
+
+@app.command()
+def load(image: Annotated[str, typer.Argument(help="An archive (OCI or docker), or the name of an image.")]) -> None:
+    """Load an image into every node."""
+    from kurm.local import images
+
+    found = cluster.find(_names["name"])
+    with Steps(Console(stderr=True)).step(f"Loading {image}"):
+        archive = Path(image)
+        found.load(archive if archive.is_file() else images.archive_of(image))
+
+
+@node.command()
+def stop(name: NodeName) -> None:
+    """Cut a node off as a power failure does: nothing is told, only its disk stays."""
+    with Steps(Console(stderr=True)).step(f"Switching {name} off"):
+        cluster.find(_names["name"]).stop_node(name)
+
+
+@node.command()
+def start(name: NodeName) -> None:
+    """Switch a node on again, and wait until it is Ready."""
+    with Steps(Console(stderr=True)).step(f"Starting {name}"):
+        cluster.find(_names["name"]).start_node(name)

@@ -1,0 +1,1 @@
+"""What is decided: pure functions and state machines. No IO, no clock, no client."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API: session, watch, cache, queue, lease, apply. Knows nothing of Slurm."""
