@@ -7,6 +7,8 @@ import typer
 from rich.console import Console
 
 from kurm.local import cluster, status
+from kurm.local import demo as demonstration
+from kurm.local.layout import check_name
 from kurm.local.progress import Steps
 
 app = typer.Typer(
@@ -26,7 +28,7 @@ NodeName = Annotated[str, typer.Argument(help="A node's name: n0 (control pods),
 def _local(
     name: Annotated[str, typer.Option(help="Clusters of different names live side by side.")] = DEFAULT_NAME,
 ) -> None:
-    _names["name"] = cluster.check_name(name)
+    _names["name"] = check_name(name)
 
 
 @app.command()
@@ -67,13 +69,17 @@ def kubeconfig() -> None:
 
 @app.command()
 def load(image: Annotated[str, typer.Argument(help="An archive (OCI or docker), or the name of an image.")]) -> None:
-    """Load an image into every node."""
-    from kurm.local import images
-
-    found = cluster.find(_names["name"])
+    """Load an image into every node, from an archive or out of buildah's or docker's storage on this machine."""
     with Steps(Console(stderr=True)).step(f"Loading {image}"):
-        archive = Path(image)
-        found.load(archive if archive.is_file() else images.archive_of(image))
+        cluster.find(_names["name"]).load_image(image)
+
+
+@app.command()
+def demo(
+    repository: Annotated[Path, typer.Option(help="A checkout of Kurm.", file_okay=False)] = Path(),
+) -> None:
+    """Run the demonstration of a checkout: a cluster, Slurm on it, an MPI job. `make demo` is this."""
+    demonstration.run(_names["name"], repository.resolve(), Console())
 
 
 @node.command()

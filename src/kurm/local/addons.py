@@ -1,4 +1,4 @@
-"""What a bare Kubernetes needs before anyone can use it: DNS, a default StorageClass, and images for both to run from."""
+"""What a bare Kubernetes needs before anyone can use it: DNS, a default StorageClass, and the images for them."""
 
 import hashlib
 import io

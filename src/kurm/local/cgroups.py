@@ -1,8 +1,8 @@
 """The control groups that a cluster's processes live in, by which they are found and ended.
 
-With cgroup v1 each controller is a hierarchy of its own and a group is one directory in each of them; with v2 there is
-one hierarchy. All processes of a machine of the cluster are below its group: what `down` has to end is what is in there,
-whoever started it, also when the `kurm` that started it was killed before it could write anything down.
+With cgroup v1 each controller is a hierarchy of its own and a group is one directory in each of them; with v2 there
+is one hierarchy. All processes of a machine of the cluster are below its group: what `down` has to end is what is in
+there, whoever started it, also when the `kurm` that started it was killed before it could write anything down.
 """
 
 import contextlib
@@ -66,7 +66,9 @@ class Cgroups:
         end = time.monotonic() + deadline
         while pids := self.pids(path):
             if time.monotonic() > end:
-                raise LocalError(f"processes {sorted(pids)} of cgroup {path} did not end within {deadline:.0f} s of SIGKILL")
+                raise LocalError(
+                    f"processes {sorted(pids)} of cgroup {path} did not end within {deadline:.0f} s of SIGKILL"
+                )
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)

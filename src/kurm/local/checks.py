@@ -37,4 +37,6 @@ def packages(steps: Steps) -> None:
         with steps.step(f"Debian packages: {', '.join(absent)}"):
             debian.install(absent, build.cache() / "logs/apt.log")
     if not debian.kernel_can_bridge():
-        raise LocalError("this machine's kernel makes no network bridge for us: kurm local needs CAP_NET_ADMIN and bridges")
+        raise LocalError(
+            "this machine's kernel makes no network bridge for us: kurm local needs CAP_NET_ADMIN and bridges"
+        )

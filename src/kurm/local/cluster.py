@@ -1,17 +1,22 @@
 """The life of a local cluster: up, down, and the power of its nodes."""
 
+import contextlib
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kurm.local import addons, build, cgroups, checks, controlplane, network, node, registry
 from kurm.local.cgroups import Cgroups
 from kurm.local.command import run
 from kurm.local.errors import LocalError
-from kurm.local.layout import Layout, Machine, check_name, check_workers, choose_slot
+from kurm.local.layout import RUN_ROOT, Layout, Machine, check_name, check_workers, choose_slot
 from kurm.local.machine import boot, install, is_on, power_off
 from kurm.local.pki import Authority, kubeconfig, write_secret
 from kurm.local.progress import Steps
@@ -21,6 +26,7 @@ API_SERVER_DEADLINE = 60.0
 NODES_DEADLINE = 120.0
 DNS_DEADLINE = 90.0
 CONTAINERD_DEADLINE = 30.0
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Cluster:
@@ -43,21 +49,19 @@ class Cluster:
         except LocalError:
             return False
 
-    def node_states(self) -> dict[str, str]:
-        """What Kubernetes says of each node: "Ready", or why it is not."""
+    def node_states(self, since: datetime = LONG_AGO) -> dict[str, str]:
+        """Return what Kubernetes has said of each node after `since`: "Ready", or why it is not."""
         states = {machine.name: "not registered yet" for machine in self.layout.nodes}
         for item in json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]:
-            for condition in item["status"].get("conditions", []):
-                if condition["type"] == "Ready":
-                    ready = condition["status"] == "True"
-                    states[item["metadata"]["name"]] = "Ready" if ready else f"{condition['reason']}: {condition['message']}"
+            states[item["metadata"]["name"]] = node_state(item, since)
         return states
 
-    def wait_for_nodes(self, names: Sequence[str]) -> None:
+    def wait_for_nodes(self, names: Sequence[str], since: datetime = LONG_AGO) -> None:
         """Wait until these nodes are Ready; raise LocalError with the reason of one that is not in time."""
 
         def missing() -> str:
-            not_ready = {name: state for name, state in self.node_states().items() if name in names and state != "Ready"}
+            states = self.node_states(since)
+            not_ready = {name: state for name, state in states.items() if name in names and state != "Ready"}
             return "; ".join(f"{name}: {state}" for name, state in not_ready.items())
 
         logs = f"logs: {self.layout.state}/machines/*/var/log"
@@ -65,9 +69,24 @@ class Cluster:
 
     def load(self, archive: Path, nodes: Sequence[Machine] | None = None) -> None:
         """Import an image archive (OCI or docker) into the nodes, two at a time."""
-        running = [machine for machine in nodes or self.layout.nodes if is_on(machine, self.cgroups)]
+        wanted = self.layout.nodes if nodes is None else nodes
+        running = [machine for machine in wanted if is_on(machine, self.cgroups)]
         with ThreadPoolExecutor(max_workers=2) as pool:
             list(pool.map(lambda machine: import_archive(machine, archive), running))
+
+    def load_image(self, image: str) -> None:
+        """Load an image archive, or an image of buildah's or docker's storage on this host, into every node."""
+        if Path(image).is_file():
+            self.load(Path(image))
+            return
+        with tempfile.TemporaryDirectory(dir=self.layout.state) as directory:
+            archive = Path(directory) / "image.tar"
+            export_image(image, archive)
+            self.load(archive)
+
+    def images(self, machine: Machine) -> set[str]:
+        """Return the names of the images that a node has."""
+        return set(run(*ctr(machine), "images", "list", "--quiet").split())
 
     def stop_node(self, name: str) -> None:
         """Cut a node off as a power failure does."""
@@ -76,9 +95,12 @@ class Cluster:
     def start_node(self, name: str) -> None:
         """Switch a node on again and wait until it is Ready."""
         machine = self.layout.node(name)
+        since = LONG_AGO
         if not is_on(machine, self.cgroups):
+            # A node that was cut off still shows as Ready until its grace period ends: only its new kubelet counts.
+            since = datetime.now(UTC).replace(microsecond=0)
             boot(self.layout, machine, node.services(machine), Path(self.record.binaries), self.cgroups)
-        self.wait_for_nodes([name])
+        self.wait_for_nodes([name], since)
 
 
 def up(name: str, workers: int, steps: Steps) -> Cluster:
@@ -102,7 +124,7 @@ def up(name: str, workers: int, steps: Steps) -> Cluster:
         with steps.step(f"Kubernetes {build.kubernetes_version()} and CoreDNS"):
             steps.note("from the cache" if build.is_built() else "built, about 8 minutes on two cores")
             binaries = build.binaries()
-        with build.locked(registry.RUN_ROOT / "slots.lock"):
+        with build.locked(RUN_ROOT / "slots.lock"):
             slot = choose_slot(registry.taken_slots(), network.routes())
             record = Record(name, slot, workers, "starting", str(binaries))
             registry.write(record)
@@ -121,7 +143,7 @@ def down(name: str, steps: Steps) -> bool:
         existed = name in registry.names() or bool(groups.pids(layout.cgroup))
         with steps.step(f"Taking cluster {name!r} down"):
             _remove(layout, groups)
-    (registry.RUN_ROOT / f"{name}.lock").unlink(missing_ok=True)
+    (RUN_ROOT / f"{name}.lock").unlink(missing_ok=True)
     return existed
 
 
@@ -131,11 +153,25 @@ def find(name: str) -> Cluster:
     record = registry.read(name)
     if record is None:
         others = f" (there are: {', '.join(registry.names())})" if registry.names() else ""
-        raise LocalError(f"there is no cluster {name!r} on this machine{others}: make it with `kurm local --name {name} up`")
+        raise LocalError(
+            f"there is no cluster {name!r} on this machine{others}: make it with `kurm local --name {name} up`"
+        )
     cluster = Cluster(record, cgroups.of_this_machine())
     if record.phase != "up" or not is_on(cluster.layout.control, cluster.cgroups):
-        raise LocalError(f"cluster {name!r} is not running, or not completely: `kurm local --name {name} up` puts that right")
+        raise LocalError(
+            f"cluster {name!r} is not running, or not completely: `kurm local --name {name} up` puts that right"
+        )
     return cluster
+
+
+def node_state(item: dict[str, Any], since: datetime = LONG_AGO) -> str:
+    """Return "Ready", or why the node (as the API server's JSON has it) is not. Pure."""
+    for condition in item["status"].get("conditions", []):
+        if condition["type"] == "Ready":
+            if datetime.fromisoformat(condition["lastHeartbeatTime"]) < since:
+                return "its kubelet has not reported yet"
+            return "Ready" if condition["status"] == "True" else f"{condition['reason']}: {condition['message']}"
+    return "its kubelet has not reported yet"
 
 
 def wait_until(missing: Callable[[], str], deadline: float, failure: str, every: float = 0.25) -> None:
@@ -152,8 +188,25 @@ def wait_until(missing: Callable[[], str], deadline: float, failure: str, every:
 
 def import_archive(machine: Machine, archive: Path) -> None:
     """Import an image archive into one node's containerd."""
-    ctr = ("ctr", "--address", machine.containerd_socket, "--namespace", "k8s.io")
-    run(*ctr, "images", "import", archive, deadline=300.0)
+    run(*ctr(machine), "images", "import", archive, deadline=300.0)
+
+
+def export_image(image: str, archive: Path) -> None:
+    """Write an image of this host's buildah or docker to an archive; raise LocalError if neither has it."""
+    stores = (
+        ["buildah", "push", "--quiet", image, f"docker-archive:{archive}:{image}"],
+        ["docker", "save", f"--output={archive}", image],
+    )
+    for argv in stores:
+        with contextlib.suppress(LocalError):
+            run(*argv, deadline=300.0)
+            return
+    raise LocalError(f"image {image!r}: no file has this name, and neither buildah nor docker has such an image")
+
+
+def ctr(machine: Machine) -> tuple[str | Path, ...]:
+    """Return the beginning of a command to a node's containerd, in the namespace of its kubelet."""
+    return ("ctr", "--address", machine.containerd_socket, "--namespace", "k8s.io")
 
 
 def _start(cluster: Cluster, steps: Steps) -> None:
@@ -182,9 +235,9 @@ def _start(cluster: Cluster, steps: Steps) -> None:
     with steps.step(f"{len(layout.nodes)} nodes"):
         for machine in layout.nodes:
             wait_until(
-                lambda at=machine: "" if at.containerd_socket.exists() else "no socket",  # type: ignore[misc]
+                partial(_no_containerd, machine),
                 CONTAINERD_DEADLINE,
-                f"containerd of {machine.name} is not up after {CONTAINERD_DEADLINE:.0f} s (logs: {machine.state}/var/log)",
+                f"{{reason}} after {CONTAINERD_DEADLINE:.0f} s (logs: {machine.state}/var/log)",
             )
         cluster.load(archives[node.PAUSE_IMAGE])
         cluster.load(archives[addons.COREDNS_IMAGE], layout.nodes[:1])
@@ -193,6 +246,10 @@ def _start(cluster: Cluster, steps: Steps) -> None:
         deadline = f"--timeout={DNS_DEADLINE:.0f}s"
         rollout = ("--namespace=kube-system", "rollout", "status", "deployment/coredns", deadline)
         cluster.kubectl(*rollout, deadline=DNS_DEADLINE + 10)
+
+
+def _no_containerd(machine: Machine) -> str:
+    return "" if machine.containerd_socket.exists() else f"containerd of {machine.name} is not up"
 
 
 def _running(record: Record, groups: Cgroups) -> Cluster | None:

@@ -20,7 +20,7 @@ def run(*argv: str | Path, stdin: str | None = None, deadline: float = DEADLINE)
     # A file, not a pipe, for "no input": some programs (ctr, kubectl) wait for ever on an inherited terminal.
     given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=deadline, check=False, **given)  # type: ignore[call-overload]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=deadline, check=False, **given)
     except FileNotFoundError:
         raise LocalError(f"the program {words[0]!r} is not installed: install it, or put it on PATH") from None
     except subprocess.TimeoutExpired:
@@ -31,18 +31,34 @@ def run(*argv: str | Path, stdin: str | None = None, deadline: float = DEADLINE)
     return str(done.stdout)
 
 
-def run_logged(argv: Sequence[str | Path], log: Path, what: str, *, deadline: float, cwd: Path | None = None,
-               env: Mapping[str, str] | None = None) -> None:
+def run_logged(
+    argv: Sequence[str | Path],
+    log: Path,
+    what: str,
+    *,
+    deadline: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> None:
     """Run a long command with its output in the file `log`; raise LocalError with the log's last line if it fails.
 
-    The command dies with us (a killed `kurm` leaves no compiler behind). `deadline` is in seconds.
+    The command dies with us (a killed `kurm` leaves no compiler behind). `deadline` is in seconds; `env` comes on
+    top of our own environment.
     """
     words = ["setpriv", "--pdeathsig", "KILL", *(str(word) for word in argv)]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         try:
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd,
-                                  env={**os.environ, **(env or {})}, timeout=deadline, check=False)
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                timeout=deadline,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise LocalError(f"{what} did not end within {deadline / 60:.0f} min; its output is in {log}") from None
     if done.returncode != 0:

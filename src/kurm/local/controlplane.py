@@ -13,7 +13,7 @@ NODE_MONITOR_GRACE_PERIOD = "20s"
 
 
 def files(layout: Layout, authority: Authority) -> dict[str, bytes | str]:
-    """Keys, certificates and kubeconfigs of the control plane, by the path at which it sees them. Pure but for the keys."""
+    """Make the keys, certificates and kubeconfigs of the control plane, by the path at which it sees them."""
     server = authority.sign(
         "kube-apiserver",
         addresses=(

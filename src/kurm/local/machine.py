@@ -1,9 +1,9 @@
 """A machine of the cluster: a process tree with an init of its own, in namespaces of its own.
 
-It has its own network, mounts, process ids, host name and IPC; its /var and /run are directories of the cluster's, so the
-kubelet and containerd use the paths that every tool expects of a node (/var/lib/kubelet, /var/log/pods,
-/run/containerd/containerd.sock). Killing it is a power failure: the kernel ends every process below its init, and with the
-last of them go all its mounts.
+It has its own network, mounts, process ids, host name and IPC; its /var and /run are directories of the cluster's, so
+the kubelet and containerd use the paths that every tool expects of a node (/var/lib/kubelet, /var/log/pods,
+/run/containerd/containerd.sock). Killing it is a power failure: the kernel ends every process below its init, and with
+the last of them go all its mounts.
 """
 
 import shlex
@@ -101,7 +101,10 @@ def init_script(layout: Layout, machine: Machine, services: Sequence[Service], b
         "sysctl -qw net.ipv4.ip_forward=1",
         "keep() {  # keep NAME COMMAND...: run it, and again when it ends",
         "  local name=$1; shift",
-        '  while :; do "$@" >>"/var/log/$name.log" 2>&1 || echo "$name ended with $?; starting it again" >&2; sleep 0.5; done',
+        "  while :; do",
+        '    "$@" >>"/var/log/$name.log" 2>&1 || echo "$(date +%T) $name ended with $?; starting it again" >&2',
+        "    sleep 0.5",
+        "  done",
         "}",
     ]
     for service in services:

@@ -1,7 +1,7 @@
 """The cluster's network: a bridge on the host, a network namespace and a veth pair for each machine, routes to pods.
 
-Nothing else of the host is touched: no port, no nftables table, no forwarding. Service addresses are made by the service
-proxies, each in its node's own namespace.
+Nothing else of the host is touched: no port, no nftables table, no forwarding. Service addresses are made by the
+service proxies, each in its node's own namespace.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def attach(layout: Layout, machine: Machine) -> None:
 
 def detach(machine: Machine) -> None:
     """Take a machine's network away, as a pulled plug does. Repeating it is harmless."""
-    # The link first: deleting the namespace deletes it too, but later, and a name that is still there cannot be made again.
+    # The link first: deleting the namespace deletes it too, but later, and its name cannot be made again until then.
     with contextlib.suppress(LocalError):
         run("ip", "link", "del", machine.veth)
     if (NAMESPACES / machine.netns).exists():

@@ -37,7 +37,9 @@ def missing() -> list[str]:
 def install(packages: list[str], log: Path) -> None:
     """Install Debian packages; raise LocalError saying what to install by hand where that cannot be done."""
     if shutil.which("apt-get") is None:
-        raise LocalError(f"not on this machine: {', '.join(packages)} (Debian's names); install them, this is no Debian")
+        raise LocalError(
+            f"not on this machine: {', '.join(packages)} (Debian's names); install them, this is no Debian"
+        )
     # Their services are not wanted: each node starts a containerd of its own.
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     update, get = ["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *packages]

@@ -4,7 +4,7 @@ Elliptic curve keys (P-256): a pair takes under a millisecond, where RSA takes a
 """
 
 import base64
-import datetime
+import datetime as dt
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-VALID = datetime.timedelta(days=3650)  # a local cluster lives for hours; nothing rotates these
+VALID = dt.timedelta(days=3650)  # a local cluster lives for hours; nothing rotates these
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,7 @@ class Authority:
 def signing_keys() -> tuple[bytes, bytes]:
     """Make the pair that signs service account tokens: private and public key, PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return _pem(key), public
 
 
@@ -104,14 +102,14 @@ def _name(name: str, groups: str | None = None) -> x509.Name:
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_before(now - dt.timedelta(minutes=5))
         .not_valid_after(now + VALID)
     )
 

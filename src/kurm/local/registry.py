@@ -52,7 +52,7 @@ def names() -> list[str]:
 
 
 def taken_slots() -> set[int]:
-    """The slots of all clusters."""
+    """Return the slots of all clusters."""
     return {record.slot for name in names() if (record := read(name))}
 
 
@@ -70,7 +70,9 @@ def only_one(name: str) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             pid = lock.read().strip() or "unknown"
-            raise LocalError(f"another `kurm local` (process {pid}) is at work on cluster {name!r}: wait for it") from None
+            raise LocalError(
+                f"another `kurm local` (process {pid}) is at work on cluster {name!r}: wait for it"
+            ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()

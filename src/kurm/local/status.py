@@ -21,7 +21,9 @@ def show(cluster: Cluster, console: Console) -> bool:
         state = states.get(node.name, "unknown: the API server does not answer")
         table.add_row(node.name, _power(cluster, node.name), state, str(node.address), str(node.pods))
     console.print(table)
-    console.print(f"\nkubeconfig {layout.kubeconfig}\nprograms   {cluster.record.binaries}", highlight=False, soft_wrap=True)
+    console.print(
+        f"\nkubeconfig {layout.kubeconfig}\nprograms   {cluster.record.binaries}", highlight=False, soft_wrap=True
+    )
     return answers and all(state == "Ready" for state in states.values())
 
 

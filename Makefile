@@ -1,0 +1,54 @@
+# Every command of the README. `make demo` and `make test` do all of their own set-up on a fresh Debian 12 machine
+# with python3, make and root.
+SHELL := /bin/bash
+UV_VERSION := 0.13.9
+BIN := .venv/bin
+E2E_ARTIFACTS := tests/e2e/artifacts
+
+.PHONY: help demo test lint types unit integration e2e bench down format
+.DEFAULT_GOAL := help
+
+help: ## Show this
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+demo: .venv/ready ## A real cluster, Slurm on it, and an MPI job; leaves it running and says how to look around
+	$(BIN)/kurm local demo
+
+test: lint types unit integration e2e ## Everything that CI runs
+
+lint: .venv/ready ## ruff, and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --verbose | tail -n 5
+
+types: .venv/ready ## mypy --strict
+	$(BIN)/mypy
+
+unit: .venv/ready ## Seconds; needs no root and no cluster
+	$(BIN)/pytest tests/unit
+
+integration: .venv/ready ## Against a real API server
+	$(BIN)/pytest tests/integration --timeout=300
+
+e2e: .venv/ready ## On a real local cluster named "test"; leaves any other alone
+	$(BIN)/pytest tests/e2e --timeout=1500
+
+bench: .venv/ready ## Measure, and keep the figures in bench/results
+	$(BIN)/python bench/cache.py
+
+down: .venv/ready ## End the demo's cluster
+	$(BIN)/kurm local down
+
+format: .venv/ready ## Let ruff put the code in order
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.venv/ready: pyproject.toml uv.lock
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "kurm needs Python 3.11 or newer; python3 is $$(python3 --version)" >&2; exit 1; }
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || \
+	  { apt-get update -q && apt-get install -q -y --no-install-recommends python3-venv; }
+	python3 -m venv .venv
+	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	$(BIN)/uv sync --quiet --frozen
+	touch $@
