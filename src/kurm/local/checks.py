@@ -12,6 +12,9 @@ from kurm.local.progress import Steps
 GIB = 1 << 30
 # Built programs, module and compiler caches, Slurm's images, and five nodes that each unpack those: 14 GiB were seen.
 DISK = 15 * GIB
+# A kubelet takes about six, containerd and pods some more. With the kernel's 128 the third cluster's kubelets end with
+# "inotify_init: too many open files".
+INOTIFY_INSTANCES = 8192
 
 
 def root() -> None:
@@ -29,6 +32,13 @@ def disk(needed: int = DISK) -> None:
             raise LocalError(
                 f"no disk: {directory} has {free / GIB:.1f} GiB free and {needed / GIB:.0f} GiB are needed; free some"
             )
+
+
+def inotify(instances: int = INOTIFY_INSTANCES) -> None:
+    """Raise the kernel's limit of inotify instances, which is one for all of root's processes; never lower it."""
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(limit.read_text()) < instances:
+        limit.write_text(str(instances))
 
 
 def packages(steps: Steps) -> None:

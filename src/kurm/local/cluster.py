@@ -117,6 +117,7 @@ def up(name: str, workers: int, steps: Steps) -> Cluster:
             _leave_as_it_is(running, workers, steps)
             return running
         checks.disk()
+        checks.inotify()
         checks.packages(steps)
         if name in registry.names() or groups.pids(_layout(name).cgroup):
             with steps.step(f"Cleaning up what is left of cluster {name!r}"):

@@ -86,7 +86,9 @@ class ImageError(LocalError):
         self.log = log
 
 
-def build(repository: Path, targets: Sequence[str] | None = None, progress: Progress = lambda _: None) -> dict[str, Path]:
+def build(
+    repository: Path, targets: Sequence[str] | None = None, progress: Progress = lambda _: None
+) -> dict[str, Path]:
     """Build the images that are not in the cache and return, for each target, its reference and its OCI archive.
 
     `targets` are names of TARGETS, all if None. A reference is `localhost/kurm/TARGET:dev`; the archive holds the image
@@ -158,7 +160,9 @@ def _inputs(repository: Path, recipe: Recipe) -> Iterator[tuple[Path, str]]:
     for entry in recipe.inputs:
         top = repository / entry
         if not top.exists():
-            raise ImageError(f"{top}: the file is missing, and {recipe.containerfile} needs it: is this a whole checkout?")
+            raise ImageError(
+                f"{top}: the file is missing, and {recipe.containerfile} needs it: is this a whole checkout?"
+            )
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             if path.is_file() and "__pycache__" not in path.parts:
                 yield path, path.relative_to(repository / recipe.context).as_posix()
@@ -217,7 +221,14 @@ class _Builder:
     def _build_image(self, target: str) -> None:
         recipe = _recipe(target)
         context = self._context(recipe)
-        options = ["--target", target, "--tag", f"kurm-build/{target}", "--file", str(self.repository / recipe.containerfile)]
+        options = [
+            "--target",
+            target,
+            "--tag",
+            f"kurm-build/{target}",
+            "--file",
+            str(self.repository / recipe.containerfile),
+        ]
         for name, value in _build_arguments().items():
             options += ["--build-arg", f"{name}={value}"]
         # This machine's ways to the registries are lent to the build as mounts; none of them ends in a layer.
@@ -225,7 +236,9 @@ class _Builder:
         options += ["--volume", f"{self.base}/apt.conf:/etc/apt/apt.conf:ro"]
         if (bundle := certificates()) is not None:
             options += ["--secret", f"id=ca,src={bundle}"]
-        self._buildah("build", "--isolation", "chroot", "--pull=never", "--layers", "--network", "host", *options, str(context))
+        self._buildah(
+            "build", "--isolation", "chroot", "--pull=never", "--layers", "--network", "host", *options, str(context)
+        )
 
     def _context(self, recipe: Recipe) -> Path:
         """Copy what the recipe may read to a folder of its own: what is not in the key cannot be in the image."""
@@ -277,10 +290,24 @@ class _Builder:
         for name in ("etc/apt/sources.list", "etc/resolv.conf", "etc/hostname"):
             (root / name).unlink(missing_ok=True)
         (root / "etc/apt/apt.conf").touch()
-        (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")  # a build that is cut off is thrown away
-        self._run("tar", "--create", "--file", f"{self.work}/root.tar", "--directory", str(root), "--numeric-owner", ".")
+        (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text(
+            "force-unsafe-io\n"
+        )  # a build that is cut off is thrown away
+        self._run(
+            "tar", "--create", "--file", f"{self.work}/root.tar", "--directory", str(root), "--numeric-owner", "."
+        )
         (self.work / "seed").write_text('FROM scratch\nADD root.tar /\nCMD ["bash"]\n')
-        self._buildah("build", "--isolation", "chroot", "--layers=false", "--tag", BASE, "--file", f"{self.work}/seed", str(self.work))
+        self._buildah(
+            "build",
+            "--isolation",
+            "chroot",
+            "--layers=false",
+            "--tag",
+            BASE,
+            "--file",
+            f"{self.work}/seed",
+            str(self.work),
+        )
         shutil.rmtree(root)
 
     def _buildah(self, *arguments: str) -> None:
@@ -296,7 +323,17 @@ class _Builder:
 
         It sees its mounts alone and is the first process of a namespace: when we die it dies, with all that it started.
         """
-        jail = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        jail = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
         environment = {**os.environ, "TMPDIR": str(self.work), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
         with self.log.open("ab") as out:
             begun = out.tell()
@@ -324,7 +361,9 @@ def write_archive(layout: Path, name: str, references: Sequence[str], archive: P
     # containerd takes the second annotation first, and buildah's own tools read the first.
     entries = [{**found, "annotations": {key: name, "io.containerd.image.name": name}} for name in references]
     manifest = json.loads(_blob(layout, found["digest"]).read_bytes())
-    digests = dict.fromkeys([found["digest"], manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])])
+    digests = dict.fromkeys(
+        [found["digest"], manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
+    )
     partial = archive.with_suffix(".partial")
     with tarfile.open(partial, "w") as tar:
         tar.add(layout / "oci-layout", "oci-layout")
@@ -343,7 +382,9 @@ def _blob(layout: Path, digest: str) -> Path:
 
 def _prune(folder: Path, target: str) -> None:
     """Remove all but the latest used archives of the target, and what a killed build left half-written."""
-    found = [path for path in folder.glob(f"{target}-*.tar") if re.fullmatch(rf"{target}-[0-9a-f]{{12}}\.tar", path.name)]
+    found = [
+        path for path in folder.glob(f"{target}-*.tar") if re.fullmatch(rf"{target}-[0-9a-f]{{12}}\.tar", path.name)
+    ]
     for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[ARCHIVES_KEPT:]:
         path.unlink()
     for path in folder.glob(f"{target}-*.partial"):
@@ -363,7 +404,9 @@ def apt_mirror(apt: Path, release: Mapping[str, str]) -> str:
                 return str(fields["URIs"].split()[0])
     for path in (apt / "sources.list", *sorted(apt.glob("sources.list.d/*.list"))):
         if path.exists():
-            found = re.search(rf"^deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+{re.escape(codename)}\s", path.read_text(), re.MULTILINE)
+            found = re.search(
+                rf"^deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+{re.escape(codename)}\s", path.read_text(), re.MULTILINE
+            )
             if found and codename:
                 return found[1]
     raise ImageError(
