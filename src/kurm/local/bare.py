@@ -6,6 +6,7 @@ It is the yardstick that Kurm's own clusters are compared with, and what the fir
 import base64
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from kurm.local import images
 from kurm.local.cluster import Cluster, wait_until
 from kurm.local.command import run
 from kurm.local.errors import LocalError
-from kurm.local.layout import Machine
 from kurm.local.pki import write_secret
 from kurm.local.progress import Steps
 
@@ -27,6 +27,7 @@ MANIFESTS = "tests/e2e/bare"
 CONTROL_IMAGES = ("controller", "slurmrestd", "login")
 COMPUTE_IMAGES = ("slurmd",)
 COMPUTE_NODES = 3
+WORKLOADS = ("statefulset/slurmctld", "deployment/slurmrestd", "deployment/login", "statefulset/slurmd")
 ROLLOUT_DEADLINE = 120.0
 REGISTER_DEADLINE = 60.0
 
@@ -43,22 +44,19 @@ class BareSlurm:
         if not (self.repository / MANIFESTS).is_dir():
             raise LocalError(f"{self.repository} is no checkout of Kurm: it has no {MANIFESTS}; run this from one")
         targets = (*CONTROL_IMAGES, *COMPUTE_IMAGES)
+        # Read once: a file that is edited meanwhile must not make the manifests name an image that was not built.
+        named = {target: images.reference(target, images.tag(self.repository, target)) for target in targets}
         with steps.step("Slurm's images"):
             archives = images.build(self.repository, targets, steps.note)
         with steps.step("Images into the nodes"):
             control, *workers = self.cluster.layout.nodes
             for target in targets:
-                self._load(
-                    target, archives[images.reference(target)], [control] if target in CONTROL_IMAGES else workers
-                )
+                nodes = [control] if target in CONTROL_IMAGES else workers
+                lacking = [node for node in nodes if named[target] not in self.cluster.images(node)]
+                self.cluster.load(archives[images.reference(target)], lacking)
         with steps.step("Bare Slurm"):
-            self._apply()
-            for workload in (
-                "statefulset/slurmctld",
-                "deployment/slurmrestd",
-                "deployment/login",
-                "statefulset/slurmd",
-            ):
+            self._apply(named)
+            for workload in WORKLOADS:
                 rollout = ("rollout", "status", workload, f"--timeout={ROLLOUT_DEADLINE:.0f}s")
                 self.cluster.kubectl(f"--namespace={NAMESPACE}", *rollout, deadline=ROLLOUT_DEADLINE + 10)
             self._write_ssh_config()
@@ -77,16 +75,11 @@ class BareSlurm:
         """Run a shell command on the login node as the researcher; raise LocalError with its words if it fails."""
         return run("ssh", "-F", self.ssh_config, "login", command, stdin=stdin, deadline=deadline)
 
-    def _load(self, target: str, archive: Path, nodes: list[Machine]) -> None:
-        """Import an image into the nodes that lack it."""
-        name = images.reference(target, images.tag(self.repository, target))
-        self.cluster.load(archive, [node for node in nodes if name not in self.cluster.images(node)])
-
-    def _apply(self) -> None:
+    def _apply(self, named: Mapping[str, str]) -> None:
         """Apply the namespace, the keys and the manifests, with the images' content tags: a new image is a new pod."""
         text = "\n---\n".join(path.read_text() for path in sorted((self.repository / MANIFESTS).glob("*.yaml")))
-        for target in (*CONTROL_IMAGES, *COMPUTE_IMAGES):
-            text = text.replace(images.reference(target), images.reference(target, images.tag(self.repository, target)))
+        for target, reference in named.items():
+            text = text.replace(images.reference(target), reference)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         for manifest in (json.dumps(namespace), json.dumps(self._keys()), text):
             self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=manifest)

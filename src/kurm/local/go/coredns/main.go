@@ -16,7 +16,8 @@ import (
 )
 
 func main() {
-	// The order of a server's plugins is fixed here, not in the Corefile.
-	dnsserver.Directives = []string{"reload", "errors", "health", "ready", "cache", "template", "kubernetes", "loadbalance"}
+	// The order of a server's plugins is fixed here, not in the Corefile: template, which answers whatever reaches it,
+	// comes after kubernetes.
+	dnsserver.Directives = []string{"reload", "errors", "health", "ready", "cache", "loadbalance", "kubernetes", "template"}
 	coremain.Run()
 }
