@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -101,3 +102,35 @@ def test_the_default_storage_class_serves_one_writer_and_many(before: footprint.
 def apply(item: dict[str, object]) -> None:
     """Apply one object of the core API."""
     LIFE.kubectl("apply", "--filename=-", stdin=json.dumps({"apiVersion": "v1", **item}))
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["setpriv", "--reuid=65534", "--clear-groups", KURM, "local", "up"], "needs root"),
+        ([KURM, "local", "--name", "No/Name", "up"], "1 to 20 characters"),
+        ([KURM, "local", "--name", "test-life", "up", "--nodes", "99"], "--nodes 99: 1 to 32"),
+        ([KURM, "local", "--name", "test-none", "status"], "there is no cluster 'test-none'"),
+        (
+            ["env", "GOPROXY=http://127.0.0.1:9", *EMPTY_CACHES, KURM, "local", "--name", "test-none", "up"],
+            "no registry",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(command: list[str | Path], sentence: str) -> None:
+    """No traceback: what is wrong, and what to do about it."""
+    assert sentence in refusal(command)
+
+
+def test_an_unreachable_registry_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """With empty caches and no module proxy the build ends at once."""
+    settings = {"GOPROXY": "http://127.0.0.1:9", "XDG_CACHE_HOME": tmp_path, "GOMODCACHE": tmp_path / "go"}
+    env = ["env", *(f"{name}={value}" for name, value in settings.items()), "GOFLAGS=-modcacherw"]
+    assert "no registry: " in refusal([*env, KURM, "local", "--name", "test-none", "up"])
+
+
+def refusal(command: list[str | Path]) -> str:
+    """Run a command that must fail; return what it said, on one line."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    return " ".join(done.stderr.split())

@@ -94,7 +94,7 @@ def _build(into: Path, log: Path) -> None:
             *("-ldflags", f"-s -w {flags}", "./localkube", "./coredns", "./pause"),
         ],
         log,
-        "building Kubernetes (are the Go module proxy and the disk all right?)",
+        "building Kubernetes",
         deadline=DEADLINE,
         cwd=SOURCE,
         env={"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},

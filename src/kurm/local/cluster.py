@@ -122,8 +122,8 @@ def up(name: str, workers: int, steps: Steps) -> Cluster:
         if name in registry.names() or groups.pids(_layout(name).cgroup):
             with steps.step(f"Cleaning up what is left of cluster {name!r}"):
                 _remove(_layout(name), groups)
-        with steps.step(f"Kubernetes {build.kubernetes_version()} and CoreDNS"):
-            steps.note("from the cache" if build.is_built() else "built, about 8 minutes on two cores")
+        how = "from the cache" if build.is_built() else "to be built, once; about 8 minutes on two cores"
+        with steps.step(f"Kubernetes {build.kubernetes_version()} and CoreDNS, {how}"):
             binaries = build.binaries()
         with build.locked(RUN_ROOT / "slots.lock"):
             slot = choose_slot(registry.taken_slots(), network.routes())

@@ -1,6 +1,7 @@
 """Starting other programs, with their failure turned into one sentence."""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,14 +41,14 @@ def run_logged(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a long command with its output in the file `log`; raise LocalError with the log's last line if it fails.
+    """Run a long command with its output in the file `log`; raise LocalError with the cause it printed if it fails.
 
     The command dies with us (a killed `kurm` leaves no compiler behind). `deadline` is in seconds; `env` comes on
     top of our own environment.
     """
     words = ["setpriv", "--pdeathsig", "KILL", *(str(word) for word in argv)]
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as out:
+    with log.open("wb") as out:
         try:
             done = subprocess.run(
                 words,
@@ -62,5 +63,21 @@ def run_logged(
         except subprocess.TimeoutExpired:
             raise LocalError(f"{what} did not end within {deadline / 60:.0f} min; its output is in {log}") from None
     if done.returncode != 0:
-        last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
-        raise LocalError(f"{what} failed: {last[0][:300]} (all of its output is in {log})")
+        raise LocalError(f"{what} failed: {cause(log.read_text(errors='replace'))} (all of its output is in {log})")
+
+
+# What programs print when the network is at fault, in Go's, apt's and Python's words.
+UNREACHABLE = re.compile(
+    r"dial tcp|no such host|i/o timeout|TLS handshake|Could not (resolve|connect)|Temporary failure|Failed to establish"
+)
+
+
+def cause(output: str) -> str:
+    """Return the line of a failed program's output that says why, after "no registry" if the network is at fault."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it printed nothing"]
+    unreachable = next((line for line in lines if UNREACHABLE.search(line)), None)
+    if unreachable:
+        return f"no registry: one cannot be reached, check the network and its settings: {unreachable[:300]}"
+    if any("No space left on device" in line for line in lines):
+        return "no disk: it is full"
+    return lines[-1][:300]

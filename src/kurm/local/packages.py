@@ -43,7 +43,7 @@ def install(packages: list[str], log: Path) -> None:
     # Their services are not wanted: each node starts a containerd of its own.
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     update, get = ["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    run_logged(update, log, "apt-get update (is the Debian mirror reachable?)", deadline=INSTALL_DEADLINE)
+    run_logged(update, log, "apt-get update", deadline=INSTALL_DEADLINE)
     run_logged(get, log, f"apt-get install {' '.join(packages)}", deadline=INSTALL_DEADLINE, env=quiet)
 
 
