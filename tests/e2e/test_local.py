@@ -111,7 +111,6 @@ def apply(item: dict[str, object]) -> None:
         ([KURM, "local", "--name", "No/Name", "up"], "1 to 20 characters"),
         ([KURM, "local", "--name", "test-life", "up", "--nodes", "99"], "--nodes 99: 1 to 32"),
         ([KURM, "local", "--name", "test-none", "status"], "there is no cluster 'test-none'"),
-        ("no registry",),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_sentence(command: list[str | Path], sentence: str) -> None:
