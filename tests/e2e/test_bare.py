@@ -100,7 +100,7 @@ def states_other_than(bare: Bare, wanted: str, nodes: str) -> str:
 def limited(bare: Bare) -> Iterator[str]:
     """Add a compute node whose pod may use 1 GiB and which tells Slurm that it has 3,000 MB; return its name."""
     manifest = (REPOSITORY / "tests/e2e/bare/limited/slurmd-limited.yaml").read_text()
-    name = images.reference("slurmd", images.tag(REPOSITORY, "slurmd"))
+    name = TEST.get("statefulset", "--namespace=bare", "slurmd")["spec"]["template"]["spec"]["containers"][0]["image"]
     TEST.kubectl("apply", "--filename=-", stdin=manifest.replace(images.reference("slurmd"), name))
     cluster.wait_until(partial(states_other_than, bare, "idle", "slurmd-limited-0"), 60, "it did not come: {reason}")
     yield "slurmd-limited-0"
