@@ -184,6 +184,8 @@ _status = msgspec.json.Decoder(Status)
 def from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
     """Return the error that a Status stands for."""
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code, ApiError)
+    if kind is Invalid and status.details and any(cause.field == "metadata.uid" for cause in status.details.causes):
+        kind = Conflict  # a patch meant for another UID is called an invalid change of it; a delete's is a Conflict
     if retry_after is None and status.details and status.details.retry_after_seconds:
         retry_after = float(status.details.retry_after_seconds)
     return kind(status, retry_after=retry_after)

@@ -77,7 +77,7 @@ class Session:
             if not token:
                 return
 
-    async def page(  # noqa: PLR0913 - the parameters of the API's list
+    async def page(
         self,
         resource: Resource[T],
         *,
@@ -134,7 +134,7 @@ class Session:
         path = resource.path(key, subresource=subresource)
         return _decoded(resource, key, await self.request("PUT", path, body=resource.manifest(body), deadline=deadline))
 
-    async def patch(  # noqa: PLR0913 - the parameters of the API's patch
+    async def patch(
         self,
         resource: Resource[T],
         key: Key,
@@ -150,7 +150,7 @@ class Session:
         answer = await self.request("PATCH", path, body=body, media=kind, query=query, deadline=deadline)
         return _decoded(resource, key, answer)
 
-    async def delete(  # noqa: PLR0913 - the parameters of the API's delete
+    async def delete(
         self,
         resource: Resource[T],
         key: Key,
@@ -202,7 +202,7 @@ class Session:
         path = resource.path(key, subresource="scale")
         await self.request("PATCH", path, body={"spec": {"replicas": replicas}}, media=Patch.MERGE, deadline=deadline)
 
-    async def request(  # noqa: PLR0913 - the parts of a request
+    async def request(
         self,
         method: str,
         path: str,

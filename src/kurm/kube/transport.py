@@ -1,10 +1,11 @@
 """HTTP to one API server: who we are, deadlines, retries the server asks for, and errors as types."""
 
 import asyncio
+import io
 import random
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +30,7 @@ _KEEPALIVE = (
 )
 # Most connections at once. Past it a request waits its turn, within its deadline.
 CONNECTIONS = 200
+LARGE_BODY = 2**19
 # Shorter than the API server's own idle limit (90 s), or it hangs up on a connection as we take it from the pool.
 IDLE_SECONDS = 60.0
 
@@ -72,7 +74,7 @@ class Transport:
             await self._http.close()
             self._http = None
 
-    async def send(  # noqa: PLR0913 - HTTP has these parts
+    async def send(
         self,
         method: str,
         path: str,
@@ -121,7 +123,8 @@ class Transport:
         except TimeoutError as error:
             raise self._unreachable(error, f"GET {path} did not begin to answer in {deadline:g} s") from error
         try:
-            yield self._chunks(answer)
+            async with aclosing(self._chunks(answer)) as chunks:
+                yield chunks
         finally:
             answer.close()
 
@@ -131,7 +134,7 @@ class Transport:
             while chunk := await answer.content.readany():
                 yield chunk
 
-    async def _open(  # noqa: PLR0913 - HTTP has these parts
+    async def _open(
         self,
         method: str,
         path: str,
@@ -152,7 +155,8 @@ class Transport:
                 method,
                 self.config.server + path,
                 params=query,
-                data=body,
+                # aiohttp warns of large bytes that are sent in one piece, and sends a file piece by piece.
+                data=io.BytesIO(body) if body is not None and len(body) > LARGE_BODY else body,
                 headers=headers,
                 allow_redirects=False,
                 server_hostname=self.config.server_name,

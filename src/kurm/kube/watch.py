@@ -1,7 +1,7 @@
 """Following a list of objects for ever, in the language of whoever keeps them.
 
-Every list is told as `Init`, one `InitApply` per object, `InitDone`; what follows as `Apply` and `Delete`. Whoever swaps
-in at InitDone what came since Init can never keep a ghost: an object whose deletion was missed is simply not in the new list.
+Every list is told as `Init`, one `InitApply` per object, `InitDone`; what follows as `Apply` and `Delete`. Whoever
+swaps in at InitDone what came since Init can keep no ghost: an object whose deletion was missed is not in the new list.
 
 What happens is decided by one pure function, `step(state, stimulus)`; `Watcher` only asks the API server what the state
 calls for, and waits after failures. The states, and where each falls back to:
@@ -11,17 +11,17 @@ calls for, and waits after failures. The states, and where each falls back to:
 
 - A failure that passes by itself (no connection, 429, 5xx) keeps the place: the same page, or the stream from the last
   version seen, is asked for again.
-- Any other refusal loses it, and all begins again at Empty: 410 above all, which means that the server has forgotten the
-  changes since our version; it comes as an HTTP status or as an ERROR event inside the stream.
+- Any other refusal loses it, and all begins again at Empty: 410 above all, which means that the server has forgotten
+  the changes since our version; it comes as an HTTP status or as an ERROR event inside the stream.
 
 The list is read in pages and not streamed (`sendInitialEvents`): docs/design/kubernetes-runtime.md has the measurement.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
+from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 import structlog
@@ -157,36 +157,42 @@ Stimulus: TypeAlias = Paged[T] | Opened | Changed[T] | Deleted[T] | Bookmarked |
 PASSING = (Unreachable, TooManyRequests, InternalError, ServiceUnavailable, Timeout)
 
 
-def step(state: State, stimulus: Stimulus[T]) -> tuple[State, tuple[Event[T], ...]]:  # noqa: PLR0911 - one per edge
+def step(state: State, stimulus: Stimulus[T]) -> tuple[State, tuple[Event[T], ...]]:
     """Return the next state and what the consumer is told. Raises ValueError for what cannot happen in a state."""
+    told: tuple[Event[T], ...] = ()
     match state, stimulus:
-        case ((Empty() | Listing()), Paged(page)):
-            events: tuple[Event[T], ...] = tuple(InitApply(item) for item in page.items or ())
-            if isinstance(state, Empty):
-                events = (Init(), *events)
-            if page.metadata.continue_:
-                return Listing(page.metadata.continue_), events
-            return Listed(page.metadata.resource_version), (*events, InitDone())
-        case Listed(version), Opened():
-            return Watching(version), ()
-        case Watching(version), Changed(seen):
-            if not newer(seen.metadata.resource_version, version):
-                return state, ()
-            return Watching(seen.metadata.resource_version), (Apply(seen),)
-        case Watching(version), Deleted(seen):
-            if not newer(seen.metadata.resource_version, version):
-                return state, ()
-            return Watching(seen.metadata.resource_version), (Delete(seen),)
-        case Watching(version), Bookmarked(latest):
-            return Watching(latest if newer(latest, version) else version), ()
-        case Watching(version), Ended():
-            return Listed(version), ()
-        case Watching(version), Failed(error) if isinstance(error, PASSING):
-            return Listed(version), ()
         case _, Failed(error):
-            return state if isinstance(error, PASSING) else Empty(), ()
+            state = _fall_back(state, error)
+        case ((Empty() | Listing()), Paged(page)):
+            state, told = _turn_page(state, page)
+        case Listed(version), Opened():
+            state = Watching(version)
+        case Watching(version), Ended():
+            state = Listed(version)
+        case Watching(version), Bookmarked(latest):
+            state = Watching(latest) if newer(latest, version) else state
+        case Watching(version), (Changed(seen) | Deleted(seen)):
+            if newer(seen.metadata.resource_version, version):
+                state = Watching(seen.metadata.resource_version)
+                told = (Delete(seen) if isinstance(stimulus, Deleted) else Apply(seen),)
         case _:
             raise ValueError(f"{type(stimulus).__name__} cannot come in {state}")
+    return state, told
+
+
+def _turn_page(state: Empty | Listing, page: Page[T]) -> tuple[State, tuple[Event[T], ...]]:
+    events: tuple[Event[T], ...] = tuple(InitApply(item) for item in page.items or ())
+    if isinstance(state, Empty):
+        events = (Init(), *events)
+    if page.metadata.continue_:
+        return Listing(page.metadata.continue_), events
+    return Listed(page.metadata.resource_version), (*events, InitDone())
+
+
+def _fall_back(state: State, error: KubeError) -> State:
+    if not isinstance(error, PASSING):
+        return Empty()
+    return Listed(state.version) if isinstance(state, Watching) else state
 
 
 def newer(version: str, known: str) -> bool:
@@ -238,27 +244,31 @@ def _named(line: bytes) -> str:
         return line[:100].decode(errors="replace")
 
 
-async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Cut a stream of chunks into lines of any length, in time linear to it; a half line at the end is dropped."""
-    held: list[bytes] = []  # a 3 MB line comes in hundreds of chunks: joined once, not once per chunk
-    async for chunk in chunks:
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            held.append(chunk[start:end])
-            line = b"".join(held)
-            held.clear()
-            if line:
-                yield line
-            start = end + 1
-        if start < len(chunk):
-            held.append(chunk[start:])
+class Lines:
+    """Cuts chunks into lines of any length, in time linear to it. A half line at the end is never given out."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []  # a 3 MB line comes in hundreds of chunks: joined once, not once per chunk
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that this chunk completes."""
+        head, *rest = chunk.split(b"\n")
+        self._held.append(head)
+        if not rest:
+            return []
+        whole = [b"".join(self._held), *rest[:-1]]
+        self._held = [rest[-1]]
+        return [line for line in whole if line]
+
+
+BACKOFF = Backoff(first=0.5, most=30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How patient a watcher is, in seconds."""
 
-    backoff: Backoff = Backoff(first=0.5, most=30.0)
+    backoff: Backoff = BACKOFF
     # After so long without a failure the next one counts as the first: an event alone proves nothing, since a server in
     # trouble may send one per connection.
     forget_failures: float = 120.0
@@ -334,22 +344,20 @@ class Watcher(Generic[T]):
         async with self.session.stream(path, query=query, silence=self.pace.silence) as chunks:
             self._heard()
             self._step(Opened(), tell)
-            async for line in lines(self._hearing(chunks)):
-                stimulus = read(self.resource, line)
-                if isinstance(stimulus, Failed):
-                    raise stimulus.error
-                self._step(stimulus, tell)
+            cut = Lines()
+            async for chunk in chunks:
+                self._heard()
+                for line in cut.feed(chunk):
+                    stimulus = read(self.resource, line)
+                    if isinstance(stimulus, Failed):
+                        raise stimulus.error
+                    self._step(stimulus, tell)
         self._step(Ended(), tell)
 
     def _step(self, stimulus: Stimulus[T], tell: Callable[[Event[T]], None]) -> None:
         self.state, events = step(self.state, stimulus)
         for event in events:
             tell(event)
-
-    async def _hearing(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for chunk in chunks:
-            self._heard()
-            yield chunk
 
     def _heard(self) -> None:
         self.heard_at = self._now()
@@ -367,6 +375,3 @@ class Watcher(Generic[T]):
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-AnyWatcher: TypeAlias = Watcher[Any]

@@ -1,0 +1,131 @@
+"""What can go wrong with Slurm, as types: nobody ever tells one failure from another by its text."""
+
+# ruff: noqa: N818 - the names are what has happened ("NotFound", "Busy"), in Slurm's and HTTP's own words
+
+from collections.abc import Mapping
+
+
+class SlurmError(Exception):
+    """Every error that this room raises."""
+
+
+class Unreachable(SlurmError):
+    """No answer from slurmrestd: refused, cut, or too slow.
+
+    The request may have been carried out all the same, so whoever repeats it must be able to.
+    """
+
+    def __init__(self, address: str, what: str, check: str) -> None:
+        super().__init__(f"no answer from slurmrestd at {address}: {what}; check {check}")
+        self.address = address
+
+
+class DecodeError(SlurmError):
+    """slurmrestd sent what the declared struct cannot hold; the message names the call and the field."""
+
+
+class ReleaseError(SlurmError):
+    """Slurm is of a release that Kurm is not made for; the message says which was found and which is wanted."""
+
+
+class ApiError(SlurmError):
+    """Slurm refused. `number` is Slurm's own (slurm/slurm_errno.h), 0 where none was given; `status` is HTTP's.
+
+    `error` are Slurm's words for the number, `description` says what was tried, `source` where in Slurm it failed.
+    """
+
+    def __init__(
+        self, *, status: int, number: int = 0, error: str = "", description: str = "", source: str = ""
+    ) -> None:
+        words = ": ".join(text for text in (_shortened(description), error) if text) or "no reason was given"
+        super().__init__(f"{words} ({f'Slurm error {number}' if number else f'HTTP {status}'})")
+        self.status = status
+        self.number = number
+        self.error = error
+        self.description = description
+        self.source = source
+
+
+class NotFound(ApiError):
+    """No such node, job, partition or path."""
+
+
+class AlreadyExists(ApiError):
+    """A node of this name is there; of several in one call none was made."""
+
+
+class Busy(ApiError):
+    """A node or a partition is in use by jobs."""
+
+
+class InvalidTransition(ApiError):
+    """A node cannot go from its state to the wanted one (RESUME of a node that is neither down nor drained)."""
+
+
+class AlreadyDone(ApiError):
+    """The job has ended."""
+
+
+class AccessDenied(ApiError):
+    """Slurm knows who asks, and refuses."""
+
+
+class Unauthorized(ApiError):
+    """The token is missing, expired or signed by another key; or its user cannot be told."""
+
+
+class TableFull(ApiError):
+    """There is no room for another node: MaxNodeCount."""
+
+
+class ControllerAway(ApiError):
+    """slurmrestd answers and slurmctld does not: it is starting, or gone. Whether it got the request is unknown."""
+
+
+class NoReason(ApiError):
+    """Slurm failed without saying why (error -1): a refused reconfigure, a node line that does not parse."""
+
+
+# slurm/slurm_errno.h of Slurm 26.05.
+_BY_NUMBER: Mapping[int, type[ApiError]] = {
+    -1: NoReason,
+    2000: NotFound,  # ESLURM_INVALID_PARTITION_NAME
+    2017: NotFound,  # ESLURM_INVALID_JOB_ID
+    2018: NotFound,  # ESLURM_INVALID_NODE_NAME
+    2168: AlreadyExists,  # ESLURM_NODE_ALREADY_EXISTS
+    2169: TableFull,  # ESLURM_NODE_TABLE_FULL
+    2016: Busy,  # ESLURM_NODES_BUSY
+    2075: Busy,  # ESLURM_PARTITION_IN_USE
+    2180: InvalidTransition,  # ESLURM_INVALID_NODE_STATE_TRANSITION
+    2021: AlreadyDone,  # ESLURM_ALREADY_DONE
+    2002: AccessDenied,  # ESLURM_ACCESS_DENIED
+    2010: AccessDenied,  # ESLURM_USER_ID_MISSING, "Invalid user id": only operators may do this
+    1007: Unauthorized,  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
+    9008: Unauthorized,  # ESLURM_REST_AUTH_FAIL
+    2027: ControllerAway,  # ESLURM_IN_STANDBY_MODE
+    2131: ControllerAway,  # ESLURM_IN_STANDBY_USE_BACKUP
+    **dict.fromkeys(range(1001, 1005), ControllerAway),  # SLURM_COMMUNICATIONS_*
+    **dict.fromkeys(range(1019, 1024), ControllerAway),  # SLURM_COMMUNICATIONS_REJECTED .. _READ_TIMEOUT
+    **dict.fromkeys(range(1800, 1806), ControllerAway),  # SLURMCTLD_COMMUNICATIONS_*
+    **dict.fromkeys(range(6000, 6012), Unauthorized),  # ESLURM_AUTH_*
+}
+_BY_STATUS: Mapping[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: AccessDenied,
+    404: NotFound,
+    502: ControllerAway,
+    504: ControllerAway,
+    511: Unauthorized,
+}
+_LONGEST = 300
+
+
+def api_error(*, status: int, number: int = 0, error: str = "", description: str = "", source: str = "") -> ApiError:
+    """Return the error that an answer stands for: Slurm's number tells, else the HTTP status."""
+    kind = _BY_NUMBER.get(number) or _BY_STATUS.get(status, ApiError)
+    return kind(status=status, number=number, error=error, description=description, source=source)
+
+
+def _shortened(text: str) -> str:
+    """Slurm repeats the whole host list that it was given, which may be 200 KB."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

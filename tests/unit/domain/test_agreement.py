@@ -1,0 +1,198 @@
+"""Kubernetes and Slurm come to agree about the compute nodes, whatever happens in between."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kurm.domain.agreement import (
+    Claim,
+    Create,
+    Delete,
+    Drain,
+    Instruction,
+    Mark,
+    Pod,
+    Record,
+    Undrain,
+    World,
+    decide,
+    mark,
+    say,
+)
+
+CLAIM = Claim("uid-1", "workers")
+POD = Pod("pod-1")
+RELEASED = Pod("pod-1", release="scaling in")
+IDLE = Record(extra=mark("uid-1"), registered=True)
+BY_US = replace(IDLE, draining=True, reason="kurm: scaling in")
+BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
+
+
+@pytest.mark.parametrize(
+    ("claim", "pod", "record", "expected"),
+    [
+        pytest.param(CLAIM, POD, None, [Create("n1")], id="a claimed node gets a record"),
+        pytest.param(CLAIM, RELEASED, None, [Create("n1")], id="without a record nobody can say that nothing runs"),
+        pytest.param(CLAIM, POD, Record(), [Mark("n1", "uid-1")], id="a record that was made and not marked is marked"),
+        pytest.param(CLAIM, POD, IDLE, [], id="both sides agree"),
+        pytest.param(CLAIM, RELEASED, IDLE, [Drain("n1", "kurm: scaling in")], id="a pod that shall go: drain"),
+        pytest.param(CLAIM, RELEASED, BY_US, [], id="drained already"),
+        pytest.param(CLAIM, RELEASED, BY_ADMIN, [], id="an administrator drained first, and keeps the drain"),
+        pytest.param(CLAIM, POD, BY_US, [Undrain("n1")], id="the cause is gone, our drain goes"),
+        pytest.param(CLAIM, POD, BY_ADMIN, [], id="an administrator's drain stays"),
+        pytest.param(None, None, BY_US, [Delete("n1")], id="nobody claims it and nothing runs"),
+        pytest.param(None, POD, BY_US, [], id="its pod is still there"),
+        pytest.param(None, None, replace(BY_US, busy=True), [], id="a job still runs"),
+        pytest.param(
+            None, None, IDLE, [Drain("n1", "kurm: no longer in a NodeSet")], id="drained before it is deleted"
+        ),
+        pytest.param(None, None, Record(extra="mine", draining=True), [], id="a record that is not ours is left alone"),
+        pytest.param(None, None, Record(), [], id="a record without a mark is left alone"),
+        pytest.param(
+            Claim("uid-2", "workers"), POD, IDLE, [Drain("n1", "kurm: another node has its name")], id="node replaced"
+        ),
+    ],
+)
+def test_what_is_done_about_a_node(
+    claim: Claim | None, pod: Pod | None, record: Record | None, expected: list[Instruction]
+) -> None:
+    """One node in every state that matters."""
+    assert decide(world(claim, pod, record)) == expected
+
+
+def world(claim: Claim | None, pod: Pod | None, record: Record | None) -> World:
+    """Return a world of one node."""
+    sides = ({"n1": side} if side else {} for side in (claim, pod, record))
+    return World(*sides)  # type: ignore[arg-type]
+
+
+@given(st.sampled_from(("claims", "pods", "records")))
+def test_a_side_that_cannot_be_read_stops_everything(side: str) -> None:
+    """Nobody is drained or deleted because a list failed."""
+    everything = world(None, None, BY_US)
+    assert decide(everything) != []
+    assert decide(replace(everything, **{side: None})) == []
+
+
+def test_a_pod_is_told_what_slurm_says() -> None:
+    """The conditions of a pod follow its record; it may go only when it is known to be drained."""
+    assert say(CLAIM, IDLE).ready
+    assert say(CLAIM, BY_US).drained
+    assert not say(CLAIM, replace(BY_US, busy=True)).drained
+    assert not say(CLAIM, None).drained
+    assert not say(Claim("uid-2", "workers"), BY_US).drained
+
+
+NODES = ("n1", "n2")
+
+
+class Agreement(RuleBasedStateMachine):
+    """People and machines do what they want; we act only now and then, and may be cut off in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims: dict[str, Claim] = {}
+        self.pods: dict[str, Pod] = {}
+        self.records: dict[str, Record] = {"login-x": Record(extra="somebody's", draining=True, reason="kurm: no")}
+        self.jobs: set[str] = set()
+        self.uids = 0
+
+    def world(self) -> World:
+        """Return both sides as they are."""
+        records = {name: replace(record, busy=name in self.jobs) for name, record in self.records.items()}
+        return World(dict(self.claims), dict(self.pods), records)
+
+    @rule(node=st.sampled_from(NODES))
+    def claim(self, node: str) -> None:
+        """A NodeSet takes a node, and its pod comes."""
+        if node not in self.claims:
+            self.uids += 1
+            self.claims[node] = Claim(f"uid-{self.uids}", "workers")
+            self.pods.setdefault(node, Pod(f"pod-{self.uids}"))
+
+    @rule(node=st.sampled_from(NODES), back=st.booleans())
+    def release(self, node: str, *, back: bool) -> None:
+        """A NodeSet wants to be rid of a node, or thinks better of it."""
+        if node in self.pods:
+            self.pods[node] = replace(self.pods[node], release="" if back else "scaling in")
+
+    @rule(node=st.sampled_from(NODES))
+    def pod_goes(self, node: str) -> None:
+        """The operator deletes a pod that is drained; then it gives up the claim."""
+        record = self.world().records or {}
+        if node in self.pods and say(self.claims.get(node), record.get(node)).drained and self.pods[node].release:
+            assert node not in self.jobs, "a pod with a job was deleted"
+            del self.pods[node]
+            self.claims.pop(node, None)
+
+    @rule(node=st.sampled_from(NODES))
+    def machine_dies(self, node: str) -> None:
+        """A Kubernetes node is gone with its pod and its jobs."""
+        self.claims.pop(node, None)
+        self.pods.pop(node, None)
+        self.jobs.discard(node)
+
+    @rule(node=st.sampled_from(NODES), reason=st.sampled_from(("fan is loud", "")))
+    def administrator(self, node: str, reason: str) -> None:
+        """An administrator drains a node, or resumes one whoever drained it."""
+        if node in self.records:
+            self.records[node] = replace(self.records[node], draining=bool(reason), reason=reason)
+
+    @rule(node=st.sampled_from(NODES), ends=st.booleans())
+    def job(self, node: str, *, ends: bool) -> None:
+        """A job starts where it may, or ends."""
+        if ends:
+            self.jobs.discard(node)
+        elif node in self.records and not self.records[node].draining and node in self.pods:
+            self.jobs.add(node)
+
+    @precondition(lambda self: decide(self.world()))
+    @rule(count=st.integers(1, 3))
+    def act(self, count: int) -> None:
+        """We do some of what is to be done, and are cut off."""
+        for instruction in decide(self.world())[:count]:
+            self.apply(instruction)
+
+    def apply(self, instruction: Instruction) -> None:
+        """Do what Slurm would do; what must never be asked for fails the test."""
+        node = instruction.node
+        match instruction:
+            case Create():
+                assert node not in self.records
+                self.records[node] = Record(registered=True)
+            case Mark(uid=uid):
+                self.records[node] = replace(self.records[node], extra=mark(uid))
+            case Drain(reason=reason):
+                assert not self.records[node].draining, "a foreign drain was overwritten"
+                self.records[node] = replace(self.records[node], draining=True, reason=reason)
+            case Undrain():
+                assert self.records[node].drained_by_us, "a foreign drain was lifted"
+                self.records[node] = replace(self.records[node], draining=False, reason="")
+            case Delete():
+                assert node not in self.jobs, "a record with a job was deleted"
+                assert node not in self.pods, "a record with a pod was deleted"
+                del self.records[node]
+
+    @invariant()
+    def quiet_brings_agreement(self) -> None:
+        """Left alone (jobs end), we come to an end after a few rounds, and both sides say the same."""
+        kept = (dict(self.claims), dict(self.pods), dict(self.records), set(self.jobs))
+        self.jobs.clear()
+        for _ in range(8):
+            for instruction in decide(self.world()):
+                self.apply(instruction)
+        assert decide(self.world()) == []
+        for name, record in self.records.items():
+            if name in self.claims:
+                # The record of a node that was replaced waits for the old node's pod to be gone.
+                assert record.extra == mark(self.claims[name].uid) or name in self.pods
+            else:
+                assert not record.extra.startswith("kurm:") or name in self.pods
+        assert set(self.claims) <= set(self.records)
+        self.claims, self.pods, self.records, self.jobs = kept
+
+
+TestAgreement = Agreement.TestCase
