@@ -4,7 +4,7 @@
 slurmctld runs daemonised, not with -D, because of how it takes a new configuration. With -D it replaces itself and a
 refused file ends it. As a daemon it starts a successor and gives way only when that one stands; a refused file costs a
 line in the log. So its process id changes with each reconfigure, and no plain init can follow it. We are the subreaper
-of all that it starts: whatever loses its parent becomes our child, thus the current slurmctld is always a child of ours.
+of all that it starts: whatever loses its parent becomes our child, so the current slurmctld is always a child of ours.
 
     slurmctld-init [ARGUMENT OF slurmctld]...
 
@@ -42,8 +42,8 @@ def parent_of(pid: int) -> int:
 
 
 def daemons(program: str) -> list[int]:
-    """Return the living or unreaped slurmctld processes that are children of ours: one, but for a moment at a hand-over."""
-    pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
+    """Return the slurmctld processes, living or unreaped, that are children of ours: two for a moment at a change."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return [pid for pid in pids if name_of(pid) == program and parent_of(pid) == os.getpid()]
 
 
@@ -85,14 +85,14 @@ def main(arguments: list[str]) -> int:
     executable = os.environ.get("SLURMCTLD", f"/usr/sbin/{PROGRAM}")
     program = Path(executable).name[:15]  # the kernel keeps 15 characters
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        print(f"slurmctld-init: cannot become a subreaper: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
+        sys.stderr.write(f"slurmctld-init: cannot become a subreaper: {os.strerror(ctypes.get_errno())}\n")
         return 1
     # Blocked before the first child exists, so that no signal is lost; sigwait takes them one by one.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *FORWARDED})
     with tempfile.TemporaryDirectory(prefix="slurmctld-log-") as folder:
         fifo = Path(folder) / "log"
         os.mkfifo(fifo, 0o600)
-        # A daemon has no standard output. We hold both ends, so it can open the log at any time and we never see an end.
+        # A daemon has no output. We hold both ends, so it can open the log at any time and we never see an end.
         log = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
         os.posix_spawn(executable, [executable, "-L", str(fifo), *arguments], os.environ, setsigmask=())
         threading.Thread(target=pump, args=(log,), daemon=True).start()

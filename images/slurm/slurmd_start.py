@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Prepare the container for slurmd and become it: slurmd-start [ARGUMENT OF slurmd]...
 
-Linux 6.18 numbers namespaces from per-CPU batches of 4,096 and refuses (EINVAL) to bind a mount namespace to a file when
-its number is lower than that of the mount namespace around it. Slurm's namespace plugins do exactly that for each job, so
-about one launch in three fails when this container was made on one CPU and the job's namespace on another, whose batch is
-older. Using up what is left of each CPU's batch once makes every later number higher than ours.
+Linux 6.18 numbers namespaces from per-CPU batches of 4,096 and refuses (EINVAL) to bind a mount namespace to a file
+when its number is lower than that of the mount namespace around it. Slurm's namespace plugins do exactly that for each
+job, so about one launch in three fails: when this container was made on one CPU and the job's namespace on another,
+whose batch is older. Using up what is left of each CPU's batch once makes every later number higher than ours.
 """
 
 import os
@@ -30,7 +30,7 @@ def use_up_batch(cpu: int) -> None:
             for _ in range(BATCH + MARGIN):
                 os.unshare(os.CLONE_NEWUTS)
         except OSError as error:
-            print(f"slurmd-start: CPU {cpu}: cannot use up its namespace numbers: {error.strerror}", file=sys.stderr)
+            sys.stderr.write(f"slurmd-start: CPU {cpu}: cannot use up its namespace numbers: {error.strerror}\n")
         finally:
             os._exit(0)  # jobs that need no mount namespace run all the same
     os.waitpid(child, 0)
@@ -41,4 +41,4 @@ if __name__ == "__main__":
         for number in sorted(os.sched_getaffinity(0)):
             use_up_batch(number)
     # -D: in the foreground, below the pod's init, which reaps what its jobs leave.
-    os.execv("/usr/sbin/slurmd", ["slurmd", "-D", *sys.argv[1:]])
+    os.execv("/usr/sbin/slurmd", ["slurmd", "-D", *sys.argv[1:]])  # noqa: S606 - to become it is the point
