@@ -27,7 +27,7 @@ class Steps:
                     bar.add_task(title)
                     yield
             else:
-                self.console.print(f"  ... {title}", highlight=False)
+                self.console.print(f"  ... {title}", highlight=False, soft_wrap=True)
                 yield
         except BaseException:
             self._line("[red]fail[/red]", title, begun)
@@ -40,4 +40,6 @@ class Steps:
 
     def _line(self, mark: str, title: str, begun: float) -> None:
         note = f" ({self._note})" if self._note else ""
-        self.console.print(f" {mark} {title}{note} [dim]{time.monotonic() - begun:.1f} s[/dim]", highlight=False)
+        self.console.print(
+            f" {mark} {title}{note} [dim]{time.monotonic() - begun:.1f} s[/dim]", highlight=False, soft_wrap=True
+        )
