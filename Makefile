@@ -1,6 +1,7 @@
 # Every command of the README. `make demo` and `make test` do all of their own set-up on a fresh Debian 12 machine
 # with python3, make and root.
 SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
 UV_VERSION := 0.13.9
 BIN := .venv/bin
 E2E_ARTIFACTS := tests/e2e/artifacts
@@ -19,7 +20,7 @@ test: lint types unit integration e2e ## Everything that CI runs
 lint: .venv/ready ## ruff, and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --verbose | tail -n 5
+	$(BIN)/lint-imports | tail -n 5
 
 types: .venv/ready ## mypy --strict
 	$(BIN)/mypy

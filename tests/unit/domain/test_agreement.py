@@ -149,7 +149,7 @@ class Agreement(RuleBasedStateMachine):
         elif node in self.records and not self.records[node].draining and node in self.pods:
             self.jobs.add(node)
 
-    @precondition(lambda self: decide(self.world()))
+    @precondition(lambda self: bool(decide(self.world())))
     @rule(count=st.integers(1, 3))
     def act(self, count: int) -> None:
         """We do some of what is to be done, and are cut off."""
