@@ -4,7 +4,6 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 UV_VERSION := 0.13.9
 BIN := .venv/bin
-E2E_ARTIFACTS := tests/e2e/artifacts
 
 .PHONY: help demo test lint types unit integration e2e bench down format
 .DEFAULT_GOAL := help

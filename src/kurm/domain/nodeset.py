@@ -44,6 +44,7 @@ class SlurmNode(Spec):
                 str,
                 Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$", max_length=63),
                 plainly("must be letters, digits, _, ., :, / and -, with a letter, digit or _ first"),
+                rules(Rule("!self.startsWith('nodeset:')", "must not begin with nodeset:, which marks NodeSets")),
             ],
             ...,
         ],

@@ -124,8 +124,9 @@ SlurmName = Annotated[
 ]
 Path = Annotated[
     str,
-    Meta(pattern=r"^/[^:,\s]+$", max_length=255),
-    plainly("must be a path below /, without white space, colon and comma"),
+    # Named letters, because what `\s` is differs between Python and the API server.
+    Meta(pattern=r"^/[A-Za-z0-9_.@%+=~/-]+$", max_length=255),
+    plainly("must be a path below /, of letters, digits, _, ., @, %, +, =, ~ and -"),
 ]
 Labels = Annotated[
     Mapping[Annotated[str, Meta(max_length=317)], Annotated[str, Meta(max_length=63)]], Meta(max_length=64)
