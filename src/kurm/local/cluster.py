@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ API_SERVER_DEADLINE = 60.0
 NODES_DEADLINE = 120.0
 DNS_DEADLINE = 90.0
 CONTAINERD_DEADLINE = 30.0
+REMOVE_DEADLINE = 300.0
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -284,7 +284,6 @@ def _remove(layout: Layout, groups: Cgroups) -> None:
     if registry.read(layout.name):
         network.remove(layout)
     groups.remove(layout.cgroup)
-    for directory in (layout.run, layout.state):
-        if directory.exists():
-            shutil.rmtree(directory)
+    # Five nodes' images are 100,000 files, for which Python takes ten times as long; and no mount is ever entered.
+    run("rm", "--recursive", "--force", "--one-file-system", layout.run, layout.state, deadline=REMOVE_DEADLINE)
     groups.remove_if_empty(Path(layout.cgroup).parent.name)
