@@ -1,0 +1,106 @@
+"""Users' prologs and epilogs: from their ConfigMaps to files beside slurm.conf, and the lines that name them.
+
+All of them stand in the ConfigMap with the configuration. slurmctld hands prologs and epilogs to every slurmd with the
+configuration itself (slurm.conf(5), SlurmctldParameters, enable_configless: their names have no path). So a change is
+in force on all nodes at once, by a reconfigure, and the hash of the configuration tells the truth about it; a volume in
+each slurmd pod would bring it when each kubelet pleases. It also spares us two traps of slurmd's with glob patterns:
+one without a match is a failure, which drains the node, and several matches are run in reverse order
+(src/plugins/prep/script/prep_script_slurmd.c).
+
+slurmctld starts several PrologSlurmctld at the same time (prep_script_slurmctld.c), so its twins are one program each,
+which runs them in order.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kurm.domain.slurmcluster import Scripts, ScriptSource
+from kurm.operator.render.errors import MissingError, SpecError
+from kurm.slurm.conf import Setting
+
+FOLDER = "/etc/slurm"
+"""Where slurmctld's pod has the configuration."""
+NAME_LENGTH = 240
+"""Letters of a script's file name. slurmd writes it with `.new` behind at first, and file systems take 255."""
+
+ConfigMaps = Mapping[str, Mapping[str, str]]
+"""The `data` of ConfigMaps by their names."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of Slurm's four hooks."""
+
+    setting: str
+    """Its key in slurm.conf."""
+    file: str
+    """How the names of its files begin."""
+    field: str
+    """Its field in the resource."""
+
+
+PROLOG = Kind("Prolog", "prolog", "spec.scripts.prolog")
+EPILOG = Kind("Epilog", "epilog", "spec.scripts.epilog")
+PROLOG_SLURMCTLD = Kind("PrologSlurmctld", "prolog-slurmctld", "spec.scripts.prologSlurmctld")
+EPILOG_SLURMCTLD = Kind("EpilogSlurmctld", "epilog-slurmctld", "spec.scripts.epilogSlurmctld")
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the scripts are to Slurm."""
+
+    files: Mapping[str, str]
+    """File name to text, to stand beside slurm.conf."""
+    settings: tuple[Setting, ...]
+    """Lines of slurm.conf."""
+
+
+def hooks(scripts: Scripts, config_maps: ConfigMaps) -> Hooks:
+    """Return the files and lines of all scripts, in the order of the resource's lists and then of the keys.
+
+    Raises MissingError for a ConfigMap that is not there, SpecError for a script that Slurm could not run.
+    """
+    files: dict[str, str] = {}
+    settings: list[Setting] = []
+    for kind, sources in (
+        (PROLOG, scripts.prolog),
+        (EPILOG, scripts.epilog),
+    ):
+        own = dict(_collected(kind, sources, config_maps))
+        files |= own
+        settings += [Setting(kind.setting, name) for name in own]
+    for kind, sources in (
+        (PROLOG_SLURMCTLD, scripts.prolog_slurmctld),
+        (EPILOG_SLURMCTLD, scripts.epilog_slurmctld),
+    ):
+        if own := dict(_collected(kind, sources, config_maps)):
+            files |= own | {kind.file: _in_order(kind, own)}
+            settings.append(Setting(kind.setting, f"{FOLDER}/{kind.file}"))
+    return Hooks(files, tuple(settings))
+
+
+def _collected(kind: Kind, sources: tuple[ScriptSource, ...], config_maps: ConfigMaps) -> Iterator[tuple[str, str]]:
+    for number, source in enumerate(sources):
+        field = f"{kind.field}[{number}]"
+        if source.config_map_name not in config_maps:
+            raise MissingError(field, "ConfigMap", source.config_map_name)
+        for key, text in sorted(config_maps[source.config_map_name].items()):
+            name = f"{kind.file}-{number:02d}-{key}"
+            _check(f"{field} (ConfigMap {source.config_map_name!r}, key {key!r})", name, text)
+            yield name, text
+
+
+def _check(field: str, name: str, text: str) -> None:
+    if not text.startswith("#!"):
+        raise SpecError(
+            field, "a script must begin with '#!' and its interpreter: a prolog that cannot be run drains its node"
+        )
+    if len(name) > NAME_LENGTH:
+        raise SpecError(field, f"its file's name would have {len(name)} letters, and may have {NAME_LENGTH}")
+
+
+def _in_order(kind: Kind, files: Mapping[str, str]) -> str:
+    calls = "".join(f"{FOLDER}/{name}\n" for name in files)
+    return (
+        f"#!/bin/sh\n# Slurm would start several {kind.setting} at once. The first that fails ends it.\nset -e\n{calls}"
+    )

@@ -1,0 +1,116 @@
+"""What Slurm is told of a node: what is there less the reserve, in whole CPUs and MiB, and no more."""
+
+import re
+from decimal import Decimal
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kurm.domain.noderecord import MEBIBYTE, Gres, NodeRecord, TooFewError, node_record, quantity
+from kurm.domain.nodeset import NodeSetSpec
+
+busy = settings(deadline=None)  # the machine may be busy
+
+
+def _spec(**fields: object) -> NodeSetSpec:
+    return msgspec.convert({"clusterRef": {"name": "demo"}} | fields, NodeSetSpec)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", "0"),
+        ("15890m", "15.89"),
+        ("64Gi", str(64 << 30)),
+        ("1e3", "1000"),
+        ("1E3", "1000"),
+        ("2E", "2000000000000000000"),
+        ("1.5k", "1500"),
+        ("100n", "0.0000001"),
+    ],
+)
+def test_quantities_are_kubernetes(text: str, number: str) -> None:
+    """`E` alone is a suffix, before digits an exponent."""
+    assert quantity(text) == Decimal(number)
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "1KB", "1 Gi", "0x10"])
+def test_what_is_no_quantity_is_said(text: str) -> None:
+    """A word of nothing would become a node of nothing."""
+    with pytest.raises(ValueError, match="is no quantity"):
+        quantity(text)
+
+
+def test_a_record_is_what_is_left_of_the_node() -> None:
+    """Whole CPUs, MiB, GRES by device file, the mark of the NodeSet before the user's features."""
+    spec = _spec(
+        reserve={"cpu": 1, "memory": "1Gi"},
+        slurm={"gres": {"nvidia.com/gpu": "gpu:h100"}, "features": ["fast"], "weight": 7},
+    )
+    assert node_record("gpu", spec, {"cpu": "15890m", "memory": "64Gi", "nvidia.com/gpu": "8"}) == NodeRecord(
+        cpus=14,
+        real_memory=63 * 1024,
+        gres=(Gres("gpu", "h100", 8, "/dev/nvidia[0-7]"),),
+        features=("nodeset:gpu", "fast"),
+        weight=7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "amount", "gres", "files"),
+    [
+        ("nvidia.com/gpu", "gpu", "1", "gpu:1", "/dev/nvidia0"),
+        ("amd.com/gpu", "gpu:mi300", "2", "gpu:mi300:2", "/dev/dri/renderD[128-129]"),
+        ("example.com/gpu", "gpu", "2", "gpu:2", "/dev/nvidia[0-1]"),
+        ("example.com/fpga", "fpga", "3", "fpga:3", ""),
+    ],
+)
+def test_gres_have_the_names_of_slurm(resource: str, name: str, amount: str, gres: str, files: str) -> None:
+    """A GPU needs device files in gres.conf, other kinds are counted."""
+    record = node_record("x", _spec(slurm={"gres": {resource: name}}), {"cpu": "1", "memory": "1Gi", resource: amount})
+    assert [(str(one), one.files) for one in record.gres] == [(gres, files)]
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "resource"),
+    [
+        ({"cpu": "999m", "memory": "1Gi", "nvidia.com/gpu": "1"}, "cpu"),
+        ({"cpu": "1", "memory": "512Mi", "nvidia.com/gpu": "1"}, "memory"),
+        ({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"}, "nvidia.com/gpu"),
+        ({"cpu": "1", "memory": "1Gi"}, "nvidia.com/gpu"),
+        ({}, "cpu"),
+    ],
+)
+def test_a_node_that_is_too_small_makes_no_record(allocatable: dict[str, str], resource: str) -> None:
+    """One whose GPUs are not announced yet would stay without them for the record's life."""
+    with pytest.raises(TooFewError) as raised:
+        node_record("x", _spec(slurm={"gres": {"nvidia.com/gpu": "gpu"}}), allocatable)
+    assert raised.value.resource == resource
+
+
+def test_a_feature_cannot_pretend_to_be_a_node_sets_mark() -> None:
+    """It would put the nodes into another NodeSet's partitions."""
+    with pytest.raises(ValueError, match=re.escape("spec.slurm.features: 'nodeset:other' must not begin with")):
+        node_record("x", _spec(slurm={"features": ["nodeset:other"]}), {"cpu": "1", "memory": "1Gi"})
+
+
+@busy
+@given(
+    cpu=st.integers(0, 300_000),
+    memory=st.integers(0, 1 << 44),
+    reserve_cpu=st.integers(0, 100),
+    reserve_memory=st.integers(0, 1 << 20),
+)
+def test_slurm_never_has_more_than_the_node(cpu: int, memory: int, reserve_cpu: int, reserve_memory: int) -> None:
+    """What the record and the reserve hold together is at most what Kubernetes can give out there."""
+    spec = _spec(reserve={"cpu": reserve_cpu, "memory": f"{reserve_memory}Ki"})
+    try:
+        record = node_record("x", spec, {"cpu": f"{cpu}m", "memory": str(memory)})
+    except TooFewError:
+        assert cpu < (reserve_cpu + 1) * 1000 or memory < reserve_memory * 1024 + MEBIBYTE
+        return
+    assert 1000 <= 1000 * record.cpus <= cpu - 1000 * reserve_cpu < 1000 * (record.cpus + 1)
+    left = memory - 1024 * reserve_memory
+    assert MEBIBYTE <= MEBIBYTE * record.real_memory <= left < MEBIBYTE * (record.real_memory + 1)
