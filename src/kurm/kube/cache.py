@@ -17,6 +17,7 @@ import structlog
 from kurm.kube.errors import NotSynced
 from kurm.kube.resources import Key, Object, Resource
 from kurm.kube.session import Session
+from kurm.kube.sharing import Parts
 from kurm.kube.watch import Apply, Delete, Event, Init, InitApply, InitDone, Pace, Selection, Watcher
 
 log = structlog.get_logger("kurm.kube")
@@ -97,6 +98,7 @@ class Cache(View[T]):
         self.resource = resource
         self._watcher = Watcher(session, resource, selection, pace=pace)
         self._handlers: list[Handler[T]] = []
+        self._parts = Parts()
         self._arriving: Bucket[T] | None = None
         self._synced = asyncio.Event()
         # The tables that no snapshot shares, so that they may be changed in place: _OBJECTS, an index by its name, a
@@ -151,6 +153,7 @@ class Cache(View[T]):
         """Take in one event of the watch."""
         match event:
             case Apply(obj):
+                self._parts.share(obj)
                 self._put(obj.key, obj)
             case Delete(obj):
                 self._put(obj.key, None)
@@ -166,7 +169,11 @@ class Cache(View[T]):
             raise ValueError(f"{self.resource}: InitApply without Init")
         # What we have already is kept instead of its twin, so that a second list of the same costs no memory.
         old = self._objects.get(obj.key)
-        self._arriving[obj.key] = old if old is not None and _same(old, obj) else obj
+        if old is not None and _same(old, obj):
+            self._arriving[obj.key] = old
+        else:
+            self._parts.share(obj)
+            self._arriving[obj.key] = obj
 
     def _swap_in(self) -> None:
         arrived, self._arriving = self._arriving or {}, None

@@ -96,9 +96,8 @@ class Transport:
             async with asyncio.timeout_at(end):
                 while True:
                     try:
-                        async with await self._open(method, path, query, body, media, fresh=fresh) as answer:
-                            with self._told_as_unreachable():
-                                return await answer.read()
+                        answer = await self._open(method, path, query, body, media, fresh=fresh)
+                        return await self._read(answer)
                     except Unauthorized:
                         if fresh:
                             raise
@@ -126,7 +125,15 @@ class Transport:
             async with aclosing(self._chunks(answer)) as chunks:
                 yield chunks
         finally:
-            answer.close()
+            _drop(answer)
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        try:
+            with self._told_as_unreachable():
+                return await answer.read()
+        except BaseException:
+            _drop(answer)
+            raise
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         # Not readline(): it fails on lines past a limit, and one object on one line may be 3 MB.
@@ -199,3 +206,10 @@ class Transport:
             case _:
                 check = "the API server's log: it hung up"
         return Unreachable(self.config.server, said, check)
+
+
+def _drop(answer: aiohttp.ClientResponse) -> None:
+    """Give up an answer that is not whole, with its connection: a farewell in TLS would wait 30 s for a dead peer."""
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
+    answer.close()

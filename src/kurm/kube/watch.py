@@ -160,7 +160,11 @@ PASSING = (Unreachable, TooManyRequests, InternalError, ServiceUnavailable, Time
 def step(state: State, stimulus: Stimulus[T]) -> tuple[State, tuple[Event[T], ...]]:
     """Return the next state and what the consumer is told. Raises ValueError for what cannot happen in a state."""
     told: tuple[Event[T], ...] = ()
-    match state, stimulus:
+    match state, stimulus:  # the busiest edge comes first
+        case Watching(version), (Changed(seen) | Deleted(seen)):
+            if newer(seen.metadata.resource_version, version):
+                state = Watching(seen.metadata.resource_version)
+                told = (Delete(seen) if isinstance(stimulus, Deleted) else Apply(seen),)
         case _, Failed(error):
             state = _fall_back(state, error)
         case ((Empty() | Listing()), Paged(page)):
@@ -171,10 +175,6 @@ def step(state: State, stimulus: Stimulus[T]) -> tuple[State, tuple[Event[T], ..
             state = Listed(version)
         case Watching(version), Bookmarked(latest):
             state = Watching(latest) if newer(latest, version) else state
-        case Watching(version), (Changed(seen) | Deleted(seen)):
-            if newer(seen.metadata.resource_version, version):
-                state = Watching(seen.metadata.resource_version)
-                told = (Delete(seen) if isinstance(stimulus, Deleted) else Apply(seen),)
         case _:
             raise ValueError(f"{type(stimulus).__name__} cannot come in {state}")
     return state, told

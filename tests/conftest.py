@@ -1,4 +1,4 @@
-"""What all of these tests share."""
+"""What all tests share."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,0 +1,29 @@
+"""A real API server for the whole session of tests, and a namespace for each test."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from integration.apiserver import ApiServer, namespace
+from kurm.kube.session import Session
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """kube-apiserver and etcd, RBAC on; ConfigMaps are watched in etcd itself."""
+    with ApiServer(tmp_path_factory.mktemp("apiserver"), uncached=("configmaps",)).run() as server:
+        yield server
+
+
+@pytest.fixture
+async def session(api_server: ApiServer) -> AsyncIterator[Session]:
+    """Open a session as an administrator."""
+    async with Session(api_server.config()) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def place(session: Session) -> str:
+    """Make a namespace that nobody else uses."""
+    return await namespace(session, f"test-{secrets.token_hex(4)}")
