@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 from kurm import __version__
+from kurm.cli.daemons import app as daemons
 from kurm.cli.local import app as local
 from kurm.local.errors import LocalError
 
@@ -17,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(local, name="local")
+app.add_typer(daemons)
 
 
 @app.command()

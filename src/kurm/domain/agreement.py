@@ -2,16 +2,19 @@
 
 `decide(world)` is told both sides as they are now and answers with what to do next. It may be asked again at any moment
 and from any state: what is done already is not asked for again, and what was cut off in the middle is taken up where it
-stands. It knows no events and no history.
+stands. It knows no events and no history, and each node is decided by itself: a world of one node is a world.
 
 Kubernetes says which nodes belong to the cluster: a claim is made before a record exists and given up after it has gone
-out of use. Slurm says what runs on them. We act on a record only if it bears our mark with this Kubernetes node's UID,
-and lift a drain only if its reason is ours.
+out of use. Slurm says what runs on them. We act on a record only if it is ours: it bears our mark with the UID of a
+Kubernetes node, or it has no `extra` and the feature of a NodeSet, which it gets as it is made. A drain is lifted only
+if its reason is ours.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from kurm.domain.noderecord import NodeRecord, feature
 
 OURS = "kurm: "
 """How the reason of a drain of ours begins."""
@@ -33,7 +36,9 @@ class Claim:
 
     uid: str
     """Of the Kubernetes node."""
-    node_set: str
+    record: NodeRecord | None
+    """What its record is to say; None if none can be made of this node, for the reason `unfit`."""
+    unfit: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,14 @@ class Record:
     registered: bool = False
     """A slurmd is attached to it, and answers."""
     down: bool = False
+    features: tuple[str, ...] = ()
+    weight: int = 1
+
+    @property
+    def ours(self) -> bool:
+        """Whether we made it. The mark comes a moment after the record: until then its NodeSet's feature tells."""
+        made = any(one.startswith(feature("")) for one in self.features)
+        return self.extra.startswith(MARK) or (not self.extra and made)
 
     @property
     def drained_by_us(self) -> bool:
@@ -94,6 +107,13 @@ class Mark:
 
 
 @dataclass(frozen=True, order=True)
+class Describe:
+    """Give a record the features and the weight that its NodeSet wants now. Its size stays, as slurmd's does."""
+
+    node: str
+
+
+@dataclass(frozen=True, order=True)
 class Drain:
     """Let it take no new jobs, for a reason that begins with ours."""
 
@@ -115,7 +135,7 @@ class Delete:
     node: str
 
 
-Instruction: TypeAlias = Create | Mark | Drain | Undrain | Delete
+Instruction: TypeAlias = Create | Mark | Describe | Drain | Undrain | Delete
 
 
 def decide(world: World) -> list[Instruction]:
@@ -131,35 +151,54 @@ def decide(world: World) -> list[Instruction]:
 
 def _of_node(node: str, claim: Claim | None, pod: Pod | None, record: Record | None) -> Iterator[Instruction]:
     if record is None:
-        if claim is not None:
+        if claim is not None and claim.record is not None:
             # Also for a pod that shall go: without a record nobody can say that nothing runs there.
             yield Create(node)
+    elif not record.ours:
+        return
     elif claim is None:
         yield from _unclaimed(node, pod, record)
     elif record.extra == "":
         yield Mark(node, claim.uid)
     elif record.extra != mark(claim.uid):
-        yield from _retired(node, pod, record, ANOTHER_NODE)
-    elif pod is not None and pod.release:
+        yield from _of_another(node, claim, pod, record)
+    else:
+        yield from _of_its_own(node, claim, pod, record)
+
+
+def _of_its_own(node: str, claim: Claim, pod: Pod | None, record: Record) -> Iterator[Instruction]:
+    if not _described(claim, record):
+        yield Describe(node)
+    if pod is not None and pod.release:
         if not record.draining:
             yield Drain(node, f"{OURS}{pod.release}")
     elif record.drained_by_us:
         yield Undrain(node)
 
 
+def _described(claim: Claim, record: Record) -> bool:
+    wanted = claim.record
+    return wanted is None or (set(wanted.features), wanted.weight) == (set(record.features), record.weight)
+
+
 def _unclaimed(node: str, pod: Pod | None, record: Record) -> Iterator[Instruction]:
-    """Delete the record of a node that is in no NodeSet any more, once nothing runs on it; others' are left alone."""
-    if record.extra.startswith(MARK):
-        yield from _retired(node, pod, record, GONE_FROM_POOL)
-
-
-def _retired(node: str, pod: Pod | None, record: Record, reason: str) -> Iterator[Instruction]:
-    if not record.extra.startswith(MARK):
-        return
+    """Delete the record of a node that is in no NodeSet any more, once nothing runs on it."""
     if not record.draining:
-        yield Drain(node, reason)
+        yield Drain(node, GONE_FROM_POOL)
     elif not record.busy and pod is None:
         yield Delete(node)
+
+
+def _of_another(node: str, claim: Claim, pod: Pod | None, record: Record) -> Iterator[Instruction]:
+    """Let the jobs of the node that had the name end, then make the record anew.
+
+    If there is a pod by then its slurmd has the record, and would not come back to another one by itself: so the record
+    is marked for the new node instead. Slurm sets it aside if it has become smaller.
+    """
+    if not record.draining:
+        yield Drain(node, ANOTHER_NODE)
+    elif not record.busy:
+        yield Delete(node) if pod is None else Mark(node, claim.uid)
 
 
 @dataclass(frozen=True)
@@ -178,7 +217,9 @@ class Said:
 def say(claim: Claim | None, record: Record | None) -> Said:
     """Return what to say of the Slurm node behind a pod, from its claim and record (None if there is none)."""
     if record is None:
-        return Said(ready=False, drained=False, reason="NoRecord", message="Slurm has no record of this node yet")
+        why = claim.unfit if claim is not None else ""
+        message = why or "Slurm has no record of this node yet"
+        return Said(ready=False, drained=False, reason="NoRecord", message=message)
     if claim is None or record.extra != mark(claim.uid):
         return Said(
             ready=False, drained=False, reason="NotOurs", message="Slurm's record is of another node of that name"

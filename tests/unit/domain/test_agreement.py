@@ -11,6 +11,7 @@ from kurm.domain.agreement import (
     Claim,
     Create,
     Delete,
+    Describe,
     Drain,
     Instruction,
     Mark,
@@ -22,11 +23,17 @@ from kurm.domain.agreement import (
     mark,
     say,
 )
+from kurm.domain.noderecord import NodeRecord
 
-CLAIM = Claim("uid-1", "workers")
+FEATURES = ("nodeset:workers", "ssd")
+WANTED = NodeRecord(cpus=4, real_memory=1000, gres=(), features=FEATURES, weight=1)
+CLAIM = Claim("uid-1", WANTED)
+OTHER = Claim("uid-2", WANTED)
+UNFIT = Claim("uid-1", None, unfit="memory: nothing is left of it beyond the reserve")
 POD = Pod("pod-1")
 RELEASED = Pod("pod-1", release="scaling in")
-IDLE = Record(extra=mark("uid-1"), registered=True)
+UNMARKED = Record(features=FEATURES)
+IDLE = Record(extra=mark("uid-1"), registered=True, features=FEATURES)
 BY_US = replace(IDLE, draining=True, reason="kurm: scaling in")
 BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
 
@@ -36,7 +43,16 @@ BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
     [
         pytest.param(CLAIM, POD, None, [Create("n1")], id="a claimed node gets a record"),
         pytest.param(CLAIM, RELEASED, None, [Create("n1")], id="without a record nobody can say that nothing runs"),
-        pytest.param(CLAIM, POD, Record(), [Mark("n1", "uid-1")], id="a record that was made and not marked is marked"),
+        pytest.param(UNFIT, POD, None, [], id="a claimed node of which no record can be made"),
+        pytest.param(CLAIM, POD, UNMARKED, [Mark("n1", "uid-1")], id="a record that was made and not marked is marked"),
+        pytest.param(
+            None, None, UNMARKED, [Drain("n1", "kurm: no longer in a NodeSet")], id="made, and not marked in time"
+        ),
+        pytest.param(CLAIM, POD, Record(), [], id="a claimed node of whose name somebody has made a record"),
+        pytest.param(CLAIM, POD, replace(IDLE, features=FEATURES[:1]), [Describe("n1")], id="a feature was added"),
+        pytest.param(CLAIM, POD, replace(IDLE, weight=7), [Describe("n1")], id="another weight"),
+        pytest.param(CLAIM, POD, replace(IDLE, features=FEATURES[::-1]), [], id="features are a set"),
+        pytest.param(UNFIT, POD, IDLE, [], id="the size of a record stays"),
         pytest.param(CLAIM, POD, IDLE, [], id="both sides agree"),
         pytest.param(CLAIM, RELEASED, IDLE, [Drain("n1", "kurm: scaling in")], id="a pod that shall go: drain"),
         pytest.param(CLAIM, RELEASED, BY_US, [], id="drained already"),
@@ -51,9 +67,10 @@ BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
         ),
         pytest.param(None, None, Record(extra="mine", draining=True), [], id="a record that is not ours is left alone"),
         pytest.param(None, None, Record(), [], id="a record without a mark is left alone"),
-        pytest.param(
-            Claim("uid-2", "workers"), POD, IDLE, [Drain("n1", "kurm: another node has its name")], id="node replaced"
-        ),
+        pytest.param(OTHER, POD, IDLE, [Drain("n1", "kurm: another node has its name")], id="node replaced"),
+        pytest.param(OTHER, POD, replace(BY_US, busy=True), [], id="node replaced, its jobs not yet ended"),
+        pytest.param(OTHER, None, BY_US, [Delete("n1")], id="node replaced, its record is made anew"),
+        pytest.param(OTHER, POD, BY_US, [Mark("n1", "uid-2")], id="node replaced, and a slurmd has its record already"),
     ],
 )
 def test_what_is_done_about_a_node(
@@ -83,7 +100,8 @@ def test_a_pod_is_told_what_slurm_says() -> None:
     assert say(CLAIM, BY_US).drained
     assert not say(CLAIM, replace(BY_US, busy=True)).drained
     assert not say(CLAIM, None).drained
-    assert not say(Claim("uid-2", "workers"), BY_US).drained
+    assert not say(OTHER, BY_US).drained
+    assert say(UNFIT, None).message == UNFIT.unfit
 
 
 NODES = ("n1", "n2")
@@ -110,7 +128,7 @@ class Agreement(RuleBasedStateMachine):
         """A NodeSet takes a node, and its pod comes."""
         if node not in self.claims:
             self.uids += 1
-            self.claims[node] = Claim(f"uid-{self.uids}", "workers")
+            self.claims[node] = Claim(f"uid-{self.uids}", WANTED)
             self.pods.setdefault(node, Pod(f"pod-{self.uids}"))
 
     @rule(node=st.sampled_from(NODES), back=st.booleans())
@@ -162,9 +180,11 @@ class Agreement(RuleBasedStateMachine):
         match instruction:
             case Create():
                 assert node not in self.records
-                self.records[node] = Record(registered=True)
+                self.records[node] = replace(UNMARKED, registered=True)
             case Mark(uid=uid):
                 self.records[node] = replace(self.records[node], extra=mark(uid))
+            case Describe():
+                self.records[node] = replace(self.records[node], features=FEATURES, weight=1)
             case Drain(reason=reason):
                 assert not self.records[node].draining, "a foreign drain was overwritten"
                 self.records[node] = replace(self.records[node], draining=True, reason=reason)
@@ -187,10 +207,9 @@ class Agreement(RuleBasedStateMachine):
         assert decide(self.world()) == []
         for name, record in self.records.items():
             if name in self.claims:
-                # The record of a node that was replaced waits for the old node's pod to be gone.
-                assert record.extra == mark(self.claims[name].uid) or name in self.pods
+                assert record.extra == mark(self.claims[name].uid)
             else:
-                assert not record.extra.startswith("kurm:") or name in self.pods
+                assert not record.ours or name in self.pods
         assert set(self.claims) <= set(self.records)
         self.claims, self.pods, self.records, self.jobs = kept
 

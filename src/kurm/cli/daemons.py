@@ -1,0 +1,119 @@
+"""Kurm's daemons, as their containers start them: structured logs on standard output, SIGTERM ends them."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from kurm.kube.config import Config
+from kurm.kube.errors import KubeError
+from kurm.kube.lease import LeadershipLost
+from kurm.kube.session import Session as KubeSession
+from kurm.slurm.session import Session as SlurmSession
+from kurm.slurm.token import Tokens
+from kurm.syncer.syncer import Settings, Syncer
+
+app = typer.Typer(no_args_is_help=True)
+
+log = structlog.get_logger("kurm")
+
+SLURM_USER = "slurm"
+"""The SlurmUser: who may change nodes, and whom slurmctld knows by name."""
+LOST = 3
+"""Exit status when another one leads: to be restarted, and no mistake."""
+
+
+@app.command()
+def syncer(
+    *,
+    cluster: Annotated[str, typer.Option(help="Name of the SlurmCluster.")],
+    namespace: Annotated[str, typer.Option(help="Its namespace.")],
+    slurmrestd: Annotated[str, typer.Option(help="unix:/path/to/socket or http://host:port.")],
+    jwt_key: Annotated[
+        Path, typer.Option(help="File with the key that signs tokens for slurmctld.", exists=True, dir_okay=False)
+    ],
+    controller: Annotated[
+        str, typer.Option(help="URL at which slurmctld's init tells its configuration. Default: the cluster's.")
+    ] = "",
+    port: Annotated[int, typer.Option(help="Of /metrics, /healthz and /readyz.", min=0, max=65535)] = 8080,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Default: $KUBECONFIG, or the pod's service account.", dir_okay=False)
+    ] = None,
+    identity: Annotated[str, typer.Option(help="Name in the Lease. Default: the host's name.")] = "",
+) -> None:
+    """Keep a SlurmCluster's node records, slurmd pods and Kubernetes nodes in agreement."""
+    name = identity or os.uname().nodename
+    settings = Settings(cluster, namespace, name, controller=controller, port=port)
+    tokens = Tokens(jwt_key.read_bytes, SLURM_USER)
+
+    try:
+        session = SlurmSession(slurmrestd, tokens)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--slurmrestd") from error
+
+    async def work() -> None:
+        async with KubeSession(Config.load(kubeconfig)) as kube, session as slurm:
+            await Syncer(kube, slurm, settings).run()
+
+    run(work, component="syncer", cluster=cluster, namespace=namespace)
+
+
+def run(work: Callable[[], Awaitable[None]], **fields: str) -> None:
+    """Do the work of a daemon until SIGTERM or SIGINT; `fields` stand on each line of its log.
+
+    Ends the process: 0 after a signal, 3 when another one leads, 1 for anything else.
+    """
+    log_as_json()
+    structlog.contextvars.bind_contextvars(**fields)
+    sys.exit(asyncio.run(_until_signalled(work)))
+
+
+def log_as_json() -> None:
+    """Write every line of a log as one JSON object to standard output."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+
+
+async def _until_signalled(work: Callable[[], Awaitable[None]]) -> int:
+    task = asyncio.ensure_future(work())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("ended")
+        return 0
+    except (BaseExceptionGroup, KubeError, LeadershipLost) as failure:
+        error = _first(failure)
+        if isinstance(error, LeadershipLost):
+            log.error("does not lead any more", why=str(error))  # noqa: TRY400 - it is a fact, not a fault
+            return LOST
+        if isinstance(error, KubeError):
+            log.error("cannot go on", why=str(error))  # noqa: TRY400 - the sentence tells all
+            return 1
+        raise
+    return 0
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

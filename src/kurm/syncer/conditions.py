@@ -1,0 +1,168 @@
+"""What pods are told of Slurm's nodes: two conditions, written on transitions only, and an event at each.
+
+A pod that was never told anything is not in service and not drained; nobody needs a write to know that. So the first
+words about a pod that is still on its way (no record yet, not registered yet) wait for a minute: most pods are in
+service by then, and have cost one write.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from kurm.domain.agreement import Said, say
+from kurm.kube.apply import Applier
+from kurm.kube.controller import DONE, Again, Controller, Result
+from kurm.kube.errors import KubeError, NotFound
+from kurm.kube.events import Recorder, Severity
+from kurm.kube.lease import LeadershipLost
+from kurm.kube.resources import Condition, micro_time
+from kurm.slurm.errors import SlurmError
+from kurm.syncer.metrics import Metrics
+from kurm.syncer.objects import SLURM_DRAINED, SLURM_READY, SLURMD_PODS, Pod
+from kurm.syncer.pool import Pool
+from kurm.syncer.records import Records
+
+log = structlog.get_logger("kurm.syncer")
+
+ON_ITS_WAY = frozenset({"NoRecord", "NotRegistered"})
+QUIET_SECONDS = 60.0
+"""How long a pod may be on its way before it is told so."""
+FRESH = 1.0
+"""Seconds. A pod that is told to be drained may be deleted: that is never said by what was read longer ago."""
+WORKERS = 8
+_TELLING = {
+    "Draining": ("SlurmDraining", Severity.NORMAL, "Slurm gives the node no more jobs: {}"),
+    "Drained": ("SlurmDrained", Severity.NORMAL, "Slurm gives the node no more jobs, and none is left: {}"),
+    "Down": ("SlurmDown", Severity.WARNING, "Slurm holds the node for down: {}"),
+    "NotOurs": ("SlurmNotOurs", Severity.WARNING, "{}"),
+    "InService": ("SlurmInService", Severity.NORMAL, "the node takes jobs"),
+}
+
+
+class Conditions:
+    """Writes them; `controller` is to be run, and told which nodes to look at (`controller.queue.add(node)`)."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        records: Records,
+        *,
+        applier: Applier,
+        recorder: Recorder,
+        leads: Callable[[], bool],
+        metrics: Metrics,
+    ) -> None:
+        self.pool, self.records, self.metrics = pool, records, metrics
+        self.controller: Controller[str] = Controller("conditions", self._reconcile, workers=WORKERS)
+        self._applier, self._recorder, self._leads = applier, recorder, leads
+        self._wrong_since: dict[str, float] = {}
+        self._seen_since: dict[str, float] = {}
+        pool.pods.on_change(lambda change: self._forget(change.old) if change.new is None and change.old else None)
+
+    async def _reconcile(self, node: str) -> Result:
+        results = [await self._tell(node, pod) for pod in self.pool.pods_on(node)]
+        return min((one for one in results if isinstance(one, Again)), key=lambda one: one.after, default=DONE)
+
+    async def _tell(self, node: str, pod: Pod) -> Result:
+        said = self._said(node)
+        if said is None or not self.pool.known(node):
+            return DONE  # all nodes are looked at when it is known again
+        wanted = conditions(pod, said)
+        if wanted == [pod.condition(SLURM_READY), pod.condition(SLURM_DRAINED)]:
+            self._right(pod)
+            return DONE
+        if pod.condition(SLURM_READY) is None and said.reason in ON_ITS_WAY:
+            waited = self._now() - self._seen_since.setdefault(pod.metadata.uid, self._now())
+            if waited < QUIET_SECONDS:
+                return Again(QUIET_SECONDS - waited, "it may be in service by then")
+        self._wrong_since.setdefault(pod.metadata.uid, self._now())
+        if said.drained:
+            try:
+                await self.records.refresh([node], within=FRESH)
+            except SlurmError as error:
+                self.records.lose(error)
+                return DONE
+            if self._said(node) != said:
+                return Again(0.0, "it has changed")
+        await self._write(node, pod, said, wanted)
+        return DONE
+
+    def _said(self, node: str) -> Said | None:
+        known = self.records.known
+        if known is None or self.pool.problem:
+            return None
+        said, refusal = say(self.pool.claim(node), known.get(node)), self.records.refused.get(node)
+        return replace(said, message=refusal) if said.reason == "NoRecord" and refusal else said
+
+    async def _write(self, node: str, pod: Pod, said: Said, wanted: list[Condition]) -> None:
+        if not self._leads():
+            raise LeadershipLost("the Lease ran out before a write")
+        status = {"conditions": [_manifest(one) for one in wanted]}
+        try:
+            await self._applier.apply_status(SLURMD_PODS, pod, status)
+        except NotFound:
+            return
+        except KubeError as error:
+            self.metrics.errors.labels("pods", type(error).__name__).inc()
+            raise
+        self.metrics.pod_writes.inc()
+        log.info("pod told", node=node, pod=str(pod.key), reason=said.reason, message=said.message)
+        before = pod.condition(SLURM_READY)
+        if (
+            said.reason in _TELLING
+            and not (before is None and said.ready)
+            and (not before or before.reason != said.reason)
+        ):
+            reason, severity, note = _TELLING[said.reason]
+            self._recorder.record(SLURMD_PODS, pod, reason, note.format(said.message), action="Sync", severity=severity)
+
+    def _right(self, pod: Pod) -> None:
+        if (since := self._wrong_since.pop(pod.metadata.uid, None)) is not None:
+            self.metrics.to_pods.observe(self._now() - since)
+
+    def _forget(self, pod: Pod) -> None:
+        self._wrong_since.pop(pod.metadata.uid, None)
+        self._seen_since.pop(pod.metadata.uid, None)
+        self._applier.forget(SLURMD_PODS, pod.key)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def conditions(pod: Pod, said: Said) -> list[Condition]:
+    """Return both conditions as they are to be. The time of a transition stays while the status does."""
+    drained = "Drained" if said.drained else ("NotDrained" if said.reason != "Draining" else said.reason)
+    return [
+        _condition(pod, SLURM_READY, holds=said.ready, reason=said.reason, message=said.message),
+        _condition(
+            pod, SLURM_DRAINED, holds=said.drained, reason=drained, message=said.message if said.drained else ""
+        ),
+    ]
+
+
+def _condition(pod: Pod, kind: str, *, holds: bool, reason: str, message: str) -> Condition:
+    before, status = pod.condition(kind), str(holds)
+    since = before.last_transition_time if before is not None and before.status == status else None
+    # Kubernetes keeps whole seconds; with more the condition read back would never be the one that was written.
+    return Condition(kind, status, reason, message, since or datetime.now(UTC).replace(microsecond=0))
+
+
+def _manifest(condition: Condition) -> dict[str, Any]:
+    moment = condition.last_transition_time
+    parts = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+    }
+    return parts | ({"lastTransitionTime": rfc3339(moment)} if moment else {})
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a `meta/v1` Time: whole seconds."""
+    return micro_time(moment).partition(".")[0] + "Z"

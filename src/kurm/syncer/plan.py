@@ -1,0 +1,103 @@
+"""From what is to be done to each node to few calls of Slurm's API. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Undrain, mark
+from kurm.domain.noderecord import NodeRecord
+from kurm.slurm.nodes import NewNode, Update
+
+
+@dataclass(frozen=True)
+class Creation:
+    """Make records of one shape. The mark of each (its `extra`) can only be set after that."""
+
+    shape: NodeRecord
+    uids: Mapping[str, str]
+    """Of the Kubernetes nodes, by name."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names."""
+        return tuple(self.uids)
+
+    def body(self) -> NewNode:
+        """Return the records as Slurm is asked for them."""
+        return NewNode(
+            names=self.nodes,
+            cpus=self.shape.cpus,
+            real_memory=self.shape.real_memory,
+            gres=",".join(map(str, self.shape.gres)),
+            features=self.shape.features,
+            weight=self.shape.weight,
+        )
+
+    def halves(self) -> tuple["Creation", ...]:
+        """Return the same as two, to find out which of them Slurm will not have; none if it cannot be halved."""
+        pairs = list(self.uids.items())
+        middle = len(pairs) // 2
+        return tuple(Creation(self.shape, dict(part)) for part in (pairs[:middle], pairs[middle:])) if middle else ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """Change records in the same way."""
+
+    nodes: tuple[str, ...]
+    update: Update
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """Delete records."""
+
+    nodes: tuple[str, ...]
+
+
+Call: TypeAlias = Creation | Change | Deletion
+
+
+def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> list[Call]:
+    """Return the calls that carry out the instructions: drains first, since jobs start meanwhile, deletions last.
+
+    Each node's own instructions come in no more than one call of a kind, so the order between calls is of no matter to
+    what comes out in the end. Raises KeyError for a node that is to be made or described and is not claimed.
+    """
+    creations: dict[NodeRecord, dict[str, str]] = defaultdict(dict)
+    changes: dict[Update, list[str]] = defaultdict(list)
+    deletions: list[str] = []
+    for instruction in instructions:
+        node = instruction.node
+        match instruction:
+            case Create():
+                creations[_shape(claims[node])][node] = claims[node].uid
+            case Delete():
+                deletions.append(node)
+            case Drain(reason=reason):
+                changes[Update(state="DRAIN", reason=reason)].append(node)
+            case Undrain():
+                changes[Update(state="UNDRAIN")].append(node)
+            case Mark(uid=uid):
+                changes[marking(uid)].append(node)
+            case Describe():
+                shape = _shape(claims[node])
+                changes[Update(features=shape.features, weight=shape.weight)].append(node)
+    urgent_first = sorted(changes.items(), key=lambda item: item[0].state != "DRAIN")
+    return [
+        *(Change(tuple(nodes), update) for update, nodes in urgent_first),
+        *(Creation(shape, uids) for shape, uids in creations.items()),
+        *([Deletion(tuple(deletions))] if deletions else []),
+    ]
+
+
+def marking(uid: str) -> Update:
+    """Return what marks the record of a Kubernetes node."""
+    return Update(extra=mark(uid))
+
+
+def _shape(claim: Claim) -> NodeRecord:
+    if claim.record is None:
+        raise KeyError(claim.uid)
+    return claim.record

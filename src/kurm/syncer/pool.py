@@ -1,0 +1,146 @@
+"""What Kubernetes says of a cluster's nodes: who has claimed them, their pods, the records that they are to have."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from kurm.domain.agreement import Claim, Pod
+from kurm.domain.noderecord import TooFewError, node_record
+from kurm.domain.selection import LABEL_LENGTH, claim
+from kurm.kube.cache import Cache, Change
+from kurm.kube.resources import Key
+from kurm.kube.session import Session
+from kurm.kube.watch import Pace, Selection
+from kurm.syncer import objects
+from kurm.syncer.objects import CLAIMED_NODES, NODE_SET, NODE_SETS, OVER, RELEASE, SLURM_CLUSTERS, SLURMD_PODS
+
+OLDEST = 120.0
+"""Seconds. In quiet times the API server speaks once a minute on each watch (Pace.silence is 90 s): a view that is
+older than this misses what has happened since, and nothing is done by it."""
+
+
+class Pool:
+    """The four caches, and both Kubernetes sides of `kurm.domain.agreement.World`, node by node."""
+
+    def __init__(self, session: Session, namespace: str, cluster: str, *, pace: Pace | None = None) -> None:
+        self.namespace, self.name = namespace, cluster
+        own = Selection(namespace=namespace)
+        self.nodes = Cache(
+            session,
+            CLAIMED_NODES,
+            Selection(labels=NODE_SET),
+            indexes={"claim": lambda node: [node.metadata.labels.get(NODE_SET, "")]},
+            pace=pace,
+        )
+        self.pods = Cache(
+            session,
+            SLURMD_PODS,
+            Selection(namespace=namespace, labels=objects.slurmd_pods(cluster)),
+            indexes={"node": lambda pod: [pod.spec.node_name]},
+            pace=pace,
+        )
+        self.node_sets = Cache(session, NODE_SETS, own, pace=pace)
+        one = Selection(namespace=namespace, fields=f"metadata.name={cluster}")
+        self.clusters = Cache(session, SLURM_CLUSTERS, one, pace=pace)
+        self._claims: dict[str, objects.NodeSet] = {}
+        self.node_sets.on_change(self._file_node_set)
+
+    @property
+    def caches(
+        self,
+    ) -> tuple[Cache[objects.Node], Cache[objects.Pod], Cache[objects.NodeSet], Cache[objects.SlurmCluster]]:
+        """All of them."""
+        return self.nodes, self.pods, self.node_sets, self.clusters
+
+    @property
+    def cluster(self) -> objects.SlurmCluster | None:
+        """The SlurmCluster itself."""
+        return self.clusters.get(Key(self.namespace, self.name))
+
+    @property
+    def problem(self) -> str:
+        """Why nothing may be concluded from what is not there, for people; empty while all is well."""
+        for cache in self.caches:
+            if not cache.synced:
+                return f"{cache.resource}: {cache.problem or 'the list is still being read'}"
+            if cache.age > OLDEST:
+                return f"{cache.resource}: not heard of for {cache.age:.0f} s: {cache.problem or 'no reason is known'}"
+        if self.cluster is None:
+            # Also what an API server that has lost everything looks like: then all claims are gone, too.
+            return f"there is no SlurmCluster {self.namespace}/{self.name}"
+        return ""
+
+    async def run(self) -> None:
+        """Follow the API server; never ends, cancel it."""
+        async with asyncio.TaskGroup() as tasks:
+            for cache in self.caches:
+                tasks.create_task(cache.run())
+
+    def on_change(self, look_at: Callable[[str], None]) -> None:
+        """Call `look_at` with the name of each node about which something may have changed."""
+
+        def tell(names: Iterable[str]) -> None:
+            for name in names:
+                if name:  # a pod that is on no node yet
+                    look_at(name)
+
+        self.nodes.on_change(lambda change: look_at(change.key.name))
+        self.pods.on_change(lambda change: tell({pod.spec.node_name for pod in _both(change)}))
+        self.node_sets.on_change(lambda change: tell(self._nodes_of(change)))
+        self.clusters.on_change(lambda change: tell(self._names()) if not change.old else None)
+
+    def known(self, node: str) -> bool:
+        """Whether it is known to whom a node belongs. A label may come before the NodeSet that it names."""
+        found = self.nodes.get(Key("", node))
+        label = found.metadata.labels.get(NODE_SET, "") if found else ""
+        return label in self._claims or not label.startswith(f"{self.namespace}."[: LABEL_LENGTH - 11])
+
+    def claim(self, node: str) -> Claim | None:
+        """Return our cluster's claim on a node, None if there is none."""
+        found = self.nodes.get(Key("", node))
+        node_set = self._claims.get(found.metadata.labels.get(NODE_SET, "")) if found else None
+        if found is None or node_set is None or node_set.spec.cluster_ref.name != self.name:
+            return None
+        name, uid = node_set.metadata.name, found.metadata.uid
+        try:
+            return Claim(uid, node_record(name, node_set.spec, found.status.allocatable))
+        except TooFewError as error:
+            return Claim(uid, None, unfit=f"Kubernetes' node {node} has too little: {error}")
+        except ValueError as error:
+            return Claim(uid, None, unfit=f"NodeSet {name}: {error}")
+
+    def claimed(self) -> set[str]:
+        """Return the names of all nodes that our cluster has claimed."""
+        return {name for name in self._names() if self.claim(name)}
+
+    def pods_on(self, node: str) -> tuple[objects.Pod, ...]:
+        """Return the slurmd pods on a node that have not ended, the newest last; more than one only at a change."""
+        pods = (pod for pod in self.pods.by("node", node) if pod.status.phase not in OVER)
+        return tuple(sorted(pods, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.uid)))
+
+    def pod(self, node: str) -> Pod | None:
+        """Return the pod by which the node is decided: one that shall stay before one that shall go."""
+        pods = [Pod(pod.metadata.uid, pod.metadata.annotations.get(RELEASE, "")) for pod in self.pods_on(node)]
+        return next((pod for pod in pods if not pod.release), pods[0] if pods else None)
+
+    def ready(self, node: str) -> bool:
+        """Whether the kubelet says that slurmd on a node answers."""
+        found = [pod.condition("Ready") for pod in self.pods_on(node)]
+        return any(one is not None and one.status == "True" for one in found)
+
+    def _names(self) -> list[str]:
+        return [node.metadata.name for node in self.nodes]
+
+    def _nodes_of(self, change: Change[objects.NodeSet]) -> set[str]:
+        label = claim(self.namespace, change.key.name)
+        return {node.metadata.name for node in self.nodes.by("claim", label)}
+
+    def _file_node_set(self, change: Change[objects.NodeSet]) -> None:
+        label = claim(self.namespace, change.key.name)
+        if change.new is None:
+            self._claims.pop(label, None)
+        else:
+            self._claims[label] = change.new
+
+
+def _both(change: Change[objects.Pod]) -> list[objects.Pod]:
+    return [pod for pod in (change.old, change.new) if pod is not None]

@@ -1,0 +1,155 @@
+"""One syncer: the caches and tables that it reads, the loops that write, and who may (one at a time, by a Lease).
+
+Kubernetes --watch--> Pool ----+--> Rounds: decide, plan -----> Slurm's records
+Slurm --lists, GETs--> Records-+--> Conditions: say ----------> pods' conditions, events
+slurmctld's init --HTTP-----------> Configuration ------------> SlurmCluster's status
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from kurm.kube import lease
+from kurm.kube.apply import Applier
+from kurm.kube.events import Recorder
+from kurm.kube.lease import Leadership
+from kurm.kube.resources import Key
+from kurm.kube.session import Session as KubeSession
+from kurm.kube.watch import Pace as WatchPace
+from kurm.slurm.session import Session as SlurmSession
+from kurm.syncer import health, records
+from kurm.syncer.conditions import Conditions
+from kurm.syncer.configuration import PORT as STATUS_PORT
+from kurm.syncer.configuration import Configuration
+from kurm.syncer.metrics import Gauges, Metrics
+from kurm.syncer.objects import MANAGER
+from kurm.syncer.pool import Pool
+from kurm.syncer.records import Records
+from kurm.syncer.rounds import Rounds
+
+log = structlog.get_logger("kurm.syncer")
+
+STUCK_SECONDS = 60.0
+"""So long without the loop coming by: it never waits that long for anything."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a syncer is told."""
+
+    cluster: str
+    namespace: str
+    identity: str
+    """The pod's name: whoever comes back under it need not wait for its own Lease."""
+    controller: str = ""
+    """Where slurmctld's init tells its configuration; `http://CLUSTER-controller:6819/` if empty."""
+    port: int = 8080
+    """Of /metrics, /healthz and /readyz; 0 for a free one."""
+    terms: lease.Terms | None = None
+    pace: records.Pace | None = None
+    watch_pace: WatchPace | None = None
+
+    @property
+    def controller_address(self) -> str:
+        """Where slurmctld's init tells its configuration."""
+        return self.controller or f"http://{self.cluster}-controller:{STATUS_PORT}/"
+
+    @property
+    def lease(self) -> Key:
+        """The Lease that the cluster's syncers share."""
+        return Key(self.namespace, f"{self.cluster}-syncer")
+
+
+class Syncer:
+    """Make it inside of the event loop that runs it."""
+
+    def __init__(self, kube: KubeSession, slurm: SlurmSession, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(settings.cluster, settings.namespace)
+        self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms)
+        self.pool = Pool(kube, settings.namespace, settings.cluster, pace=settings.watch_pace)
+        self.records = Records(slurm, pace=settings.pace)
+        self.port = settings.port
+        self._recorder = Recorder(kube, f"kurm.dev/{MANAGER}", settings.identity)
+        applier = Applier(kube, MANAGER)
+
+        def leads() -> bool:
+            return self.leadership.leads
+
+        self.conditions = Conditions(
+            self.pool, self.records, applier=applier, recorder=self._recorder, leads=leads, metrics=self.metrics
+        )
+        self.rounds = Rounds(
+            self.pool,
+            self.records,
+            leads=leads,
+            metrics=self.metrics,
+            looked=self.conditions.controller.queue.add,
+        )
+        self.configuration = Configuration(
+            self.pool,
+            settings.controller_address,
+            applier=applier,
+            leads=leads,
+            metrics=self.metrics,
+            changed=self._reconfigured,
+        )
+        self.metrics.watch(slurm.traffic, self._gauges())
+
+    async def run(self) -> None:
+        """Keep both sides in agreement while we lead; never ends by itself, cancel it.
+
+        Raises LeadershipLost when another one leads: restart the process then.
+        """
+        async with (
+            health.serve(
+                self.settings.port, stuck=self._stuck, unready=self._unready, metrics=self.metrics
+            ) as self.port,
+            asyncio.TaskGroup() as reading,
+        ):
+            # Read before we lead, so that a second syncer takes over at once.
+            followers = [reading.create_task(one.run()) for one in (self.pool, self.records)]
+            try:
+                await self.leadership.run(self._write)
+            finally:
+                for task in followers:
+                    task.cancel()
+
+    async def _write(self) -> None:
+        for cache in self.pool.caches:
+            await cache.wait_synced(float("inf"))
+        async with asyncio.TaskGroup() as writing:
+            for work in (self.rounds, self.conditions.controller, self.configuration, self._recorder):
+                writing.create_task(work.run())
+
+    def _reconfigured(self) -> None:
+        self.records.expire()
+        self.rounds.look_at_all()
+
+    def _stuck(self) -> list[str]:
+        silence = asyncio.get_running_loop().time() - self.rounds.ticked_at
+        leads = self.leadership.leads and silence > STUCK_SECONDS
+        return [f"the loop has not come by for {silence:.0f} s"] if leads else []
+
+    def _unready(self) -> list[str]:
+        holder = self.leadership.holder or "nobody"
+        problems = [] if self.leadership.leads else [f"does not lead: {holder} holds lease {self.settings.lease}"]
+        return [*problems, *filter(None, (self.pool.problem, self.records.problem))]
+
+    def _gauges(self) -> Gauges:
+        def ages() -> Mapping[str, float]:
+            found = {str(cache.resource): cache.age for cache in self.pool.caches}
+            return found | {"slurm nodes": self.records.age}
+
+        def depths() -> Mapping[str, float]:
+            queues = {"nodes": self.rounds.queue, "pods": self.conditions.controller.queue}
+            return {name: float(len(queue) + queue.working) for name, queue in queues.items()}
+
+        return {
+            "cache_age_seconds": ("Since a view of one side was last known to be true", ages),
+            "queue_depth": ("Nodes that are due or in work", depths),
+            "leads": ("Whether this process may write", lambda: {"lease": float(self.leadership.leads)}),
+            "waiting_nodes": ("Nodes that wait for Slurm", lambda: {"slurm": float(len(self.records.waiting))}),
+        }

@@ -1,0 +1,100 @@
+"""What slurmctld's init tells over HTTP stands in the SlurmCluster's status."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+
+from integration.syncer.stage import Stage, until
+from kurm.kube.resources import Key
+from kurm.syncer import configuration
+from kurm.syncer.configuration import Applied, AppliedError, get_applied
+from kurm.syncer.objects import SLURM_CLUSTERS
+
+
+@dataclass
+class Init:
+    """Serves what slurmctld's init would."""
+
+    body: bytes = b""
+    status: int = 200
+    address: str = ""
+    asked: int = field(default=0)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator["Init"]:
+        """Serve on a free port of the loopback."""
+        app = web.Application()
+        app.add_routes([web.get("/", self._answer)])
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.address = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        yield self
+        await runner.cleanup()
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        self.asked += 1
+        return web.Response(body=self.body, status=self.status)
+
+    def tell(self, applied: Applied) -> None:
+        """Answer this from now on."""
+        self.body = msgspec.json.encode(applied)
+
+
+async def test_what_is_told(aiohttp_session: aiohttp.ClientSession) -> None:
+    """An answer is read; any other is one sentence that names the address."""
+    async with Init().serve() as init:
+        init.tell(Applied("h1", "h2", "words"))
+        assert await get_applied(aiohttp_session, init.address) == Applied("h1", "h2", "words")
+        init.body = b"[]"
+        with pytest.raises(AppliedError, match=init.address):
+            await get_applied(aiohttp_session, init.address)
+        init.status = 503
+        with pytest.raises(AppliedError, match="503"):
+            await get_applied(aiohttp_session, init.address)
+    with pytest.raises(AppliedError, match="does not answer"):
+        await get_applied(aiohttp_session, init.address)
+
+
+@pytest.fixture
+async def aiohttp_session() -> AsyncIterator[aiohttp.ClientSession]:
+    """Open a session."""
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def test_the_status_follows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applied, refused with Slurm's words, applied again; a repeated answer is no write."""
+    monkeypatch.setattr(configuration, "EVERY", 0.1)
+
+    async def status() -> tuple[str, str, str, str, str]:
+        cluster = await stage.kube.get(SLURM_CLUSTERS, Key(stage.place, "demo"))
+        found = cluster.status
+        one = next((one for one in found.conditions if one.type == "Configured"), None)
+        refused = found.config_refused.hash if found.config_refused else ""
+        told = (one.status, one.reason, one.message) if one else ("", "", "")
+        return found.config_hash, refused, *told
+
+    async with Init().serve() as init, stage.syncer(controller=init.address):
+        init.tell(Applied())
+        await until(status, ("", "", "Unknown", "Starting", "slurmctld is starting"))
+        init.tell(Applied("h1"))
+        await until(status, ("h1", "", "True", "Applied", ""))
+        init.tell(Applied("h1", "h2", "Parsing error at unrecognized key: Nonsense"))
+        await until(status, ("h1", "h2", "False", "Refused", "Parsing error at unrecognized key: Nonsense"))
+        version = (await stage.kube.get(SLURM_CLUSTERS, Key(stage.place, "demo"))).metadata.resource_version
+        asked = init.asked
+
+        async def asked_again() -> bool:
+            return init.asked > asked + 5
+
+        await until(asked_again)
+        now = (await stage.kube.get(SLURM_CLUSTERS, Key(stage.place, "demo"))).metadata.resource_version
+        assert now == version
+        init.tell(Applied("h3"))
+        await until(status, ("h3", "", "True", "Applied", ""))

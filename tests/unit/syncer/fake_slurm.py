@@ -1,0 +1,74 @@
+"""A fake slurmrestd that knows nodes: enough to count what is asked of it on virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+META = {"slurm": {"release": "26.05.5", "cluster": "fake"}}
+
+
+@dataclass
+class FakeSlurm:
+    """`nodes` by name, as slurmrestd shows them. `changed` is when anything was last changed, by slurmctld's clock."""
+
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    changed: int = 100
+    clock: int = 100
+    away: bool = False
+    asked: list[str] = field(default_factory=list)
+    port: int = 0
+
+    def put(self, name: str, *states: str, **fields: Any) -> None:
+        """Make a node what is given; somebody else did it."""
+        self.clock += 1
+        self.changed = self.clock
+        self.nodes[name] = {"name": name, "state": list(states or ("IDLE", "CLOUD"))} | fields
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator["FakeSlurm"]:
+        """Serve on a free port of the loopback."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                route = head.split(" ", 2)[1].partition("v0.0.45/")[2]
+                self.asked.append(route)
+                status, body = self._answer(route)
+                content = b"" if status == "304 NOT MODIFIED" else msgspec.json.encode(body | {"meta": META})
+                writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def _answer(self, route: str) -> tuple[str, dict[str, Any]]:
+        path, _, query = route.partition("?")
+        if path == "ping/":
+            return "200 OK", {"pings": [{"hostname": "f", "responding": not self.away, "primary": True}]}
+        if self.away:
+            return "502 BAD GATEWAY", {
+                "errors": [{"error_number": 1800, "error": "Unable to contact slurm controller"}]
+            }
+        if path == "nodes/":
+            since = int(query.partition("=")[2] or 0)
+            if since and since > self.changed:
+                return "304 NOT MODIFIED", {}
+            self.clock += 1
+            stamp = {"set": True, "infinite": False, "number": self.clock}
+            return "200 OK", {"nodes": list(self.nodes.values()), "last_update": stamp}
+        name = path.removeprefix("node/")
+        if name in self.nodes:
+            return "200 OK", {"nodes": [self.nodes[name]]}
+        return "200 OK", {"errors": [{"error_number": 0, "description": "no such node"}], "nodes": []}

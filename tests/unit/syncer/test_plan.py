@@ -1,0 +1,67 @@
+"""Instructions become few calls."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Undrain
+from kurm.domain.noderecord import Gres, NodeRecord
+from kurm.slurm.nodes import NewNode, Update
+from kurm.syncer.plan import Call, Change, Creation, Deletion, calls
+
+SMALL = NodeRecord(cpus=4, real_memory=1000, gres=(), features=("nodeset:workers",), weight=1)
+LARGE = NodeRecord(64, 256000, (Gres("gpu", "h100", 8), Gres("fpga", "", 2)), ("nodeset:gpu", "ssd"), 5)
+CLAIMS = {f"n{number}": Claim(f"uid-{number}", LARGE if number == 3 else SMALL) for number in range(9)}
+
+
+def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
+    """Drains come first and deletions last."""
+    instructions: list[Instruction] = [
+        Create("n1"),
+        Create("n2"),
+        Create("n3"),
+        Mark("n4", "uid-4"),
+        Delete("old1"),
+        Undrain("n5"),
+        Drain("n6", "kurm: scaling in"),
+        Drain("n7", "kurm: scaling in"),
+        Describe("n8"),
+        Delete("old2"),
+    ]
+    expected: list[Call] = [
+        Change(("n6", "n7"), Update(state="DRAIN", reason="kurm: scaling in")),
+        Change(("n4",), Update(extra="kurm:uid-4")),
+        Change(("n5",), Update(state="UNDRAIN")),
+        Change(("n8",), Update(features=("nodeset:workers",), weight=1)),
+        Creation(SMALL, {"n1": "uid-1", "n2": "uid-2"}),
+        Creation(LARGE, {"n3": "uid-3"}),
+        Deletion(("old1", "old2")),
+    ]
+    assert calls(instructions, CLAIMS) == expected
+
+
+def test_a_creation_says_all_of_the_shape() -> None:
+    """As Slurm writes it."""
+    expected = NewNode(
+        names=("n3",),
+        cpus=64,
+        real_memory=256000,
+        gres="gpu:h100:8,fpga:2",
+        features=("nodeset:gpu", "ssd"),
+        weight=5,
+    )
+    assert Creation(LARGE, {"n3": "uid-3"}).body() == expected
+
+
+@given(st.sets(st.integers(0, 99), min_size=1))
+def test_halving_finds_every_node_and_ends(numbers: set[int]) -> None:
+    """No node is lost on the way to the ones that stand alone."""
+    whole = Creation(SMALL, {f"n{number}": f"uid-{number}" for number in numbers})
+    waiting, alone = [whole], dict[str, str]()
+    while waiting:
+        one = waiting.pop()
+        halves = one.halves()
+        waiting += halves
+        if not halves:
+            assert len(one.nodes) == 1
+            alone |= one.uids
+    assert alone == whole.uids
