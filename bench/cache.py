@@ -292,6 +292,7 @@ async def main(pods: int, events: int, repeats: int) -> None:
     with tempfile.TemporaryDirectory(prefix="kurm-bench-") as folder, ApiServer(Path(folder)).run() as server:
         kubeconfig = server.kubeconfig()
         async with Session(Config.load(kubeconfig), deadline=120) as session:
+            version = json.loads(await session.request("GET", "/version"))["gitVersion"]
             made = await make(session, pods)
             runs = [await watch(session, kubeconfig, pods, events) for _ in range(repeats)]
             streams = []
@@ -300,7 +301,14 @@ async def main(pods: int, events: int, repeats: int) -> None:
                 process = await start(kubeconfig, pods, events, "stream")
                 streams.append(await hear(process) | {"server_cpu_s": round(server.cpu() - before, 2)})
                 await process.wait()
-    result = {"machine": machine(), "pods": pods, "events": events, "made": made, "runs": runs, "streamed": streams}
+    result = {
+        "machine": machine() | {"kubernetes": version},
+        "pods": pods,
+        "events": events,
+        "made": made,
+        "runs": runs,
+        "streamed": streams,
+    }
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
     show(result)
 

@@ -1,12 +1,13 @@
 """What a cluster leaves on a machine: everything that `down` has to take away."""
 
 import json
+import re
 import subprocess
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 ROOTS = ("/var/lib/kurm/local", "/run/kurm/local")
-NAMESPACES = ("net", "mnt", "pid", "uts", "ipc")
+OURS = re.compile(r":/kurm/test|/kurm/local/test")
 
 
 @dataclass(frozen=True)
@@ -14,8 +15,7 @@ class Footprint:
     """A picture of this machine; two are compared field by field."""
 
     processes: frozenset[str]
-    """Those in a namespace other than ours or in a cgroup of Kurm's: "pid command". A cluster that is not a test's is
-    somebody's, and lives on meanwhile: its processes do not count."""
+    """Those of test clusters, as "pid command": by their cgroup, or, had one left that, by the mounts that it sees."""
     namespaces: frozenset[str]
     mounts: frozenset[str]
     cgroups: frozenset[str]
@@ -45,23 +45,16 @@ def take() -> Footprint:
 
 
 def _processes() -> list[str]:
-    ours = _namespaces("self")
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
-            foreign = _namespaces(directory.name) != ours
-            groups = (directory / "cgroup").read_text()
             command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            traces = (directory / "cgroup").read_text() + (directory / "mountinfo").read_text()
+        except OSError:
             continue  # it ended while we looked, or is the machine's own first process
-        somebodys = ":/kurm/" in groups and ":/kurm/test" not in groups
-        if command and not somebodys and (foreign or ":/kurm/" in groups):
+        if command and OURS.search(traces):
             found.append(f"{directory.name} {command}")
     return found
-
-
-def _namespaces(pid: str) -> list[str]:
-    return [str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in NAMESPACES]
 
 
 def _ip(*argv: str) -> str:
