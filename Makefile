@@ -25,9 +25,7 @@ types: .venv/ready ## mypy --strict
 	$(BIN)/mypy
 
 unit: .venv/ready ## Seconds; needs no root and no cluster
-	$(BIN)/pytest tests/unit --ignore=tests/unit/syncer
-	# By itself: collected beside it, tests/unit/kube/test_lease.py takes minutes. To be found out.
-	$(BIN)/pytest tests/unit/syncer
+	$(BIN)/pytest tests/unit
 
 integration: .venv/ready ## Against a real API server
 	$(BIN)/pytest tests/integration --timeout=300

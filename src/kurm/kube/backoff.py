@@ -3,6 +3,11 @@
 import random
 from dataclasses import dataclass
 
+TICK = 0.001
+"""Seconds, the least to sleep until a moment. asyncio wakes a sleeper up to its clock's resolution early: one who then
+finds the moment not come and sleeps for the rest, which is no time at all, turns in circles until the clock has caught
+up. That is nanoseconds as a rule, and for ever on the virtual time of the tests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:

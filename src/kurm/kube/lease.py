@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kurm.kube.backoff import Backoff
+from kurm.kube.backoff import TICK, Backoff
 from kurm.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kurm.kube.resources import LEASES, Key, Lease, micro_time
 from kurm.kube.session import Session
@@ -114,7 +114,7 @@ class Leadership:
 
     async def _sleep_while_leading(self, seconds: float) -> None:
         left = (self._renewed_at or 0.0) + self.terms.renew_within - self._now()
-        await asyncio.sleep(max(0.0, min(seconds, left)))
+        await asyncio.sleep(max(TICK, min(seconds, left)))
 
     async def _attempt(self) -> bool:
         """Acquire or renew once. Return whether the server has said that we hold it."""

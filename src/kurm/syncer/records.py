@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from kurm.domain.agreement import Record
-from kurm.kube.backoff import Backoff
+from kurm.kube.backoff import TICK, Backoff
 from kurm.slurm.errors import ControllerAway, NotFound, SlurmError
 from kurm.slurm.nodes import Node, get_node, list_nodes
 from kurm.slurm.session import Session
@@ -182,7 +182,7 @@ class Records:
         until = min(self._net_due, self._waiting_due, self._whole_at + self.pace.whole)
         try:
             # `waiting` may change meanwhile: never sleep past the time at which it would be due.
-            async with asyncio.timeout(min(max(until - self._now(), 0.0), self.pace.waiting)):
+            async with asyncio.timeout(min(max(until - self._now(), TICK), self.pace.waiting)):
                 await self._wake.wait()
         except TimeoutError:
             return

@@ -133,3 +133,15 @@ async def test_a_slurmctld_that_is_away_is_not_an_empty_one() -> None:
         await asyncio.sleep(20)
         assert names(records) == {"n1"}
         assert told[before:] == ["n2", "*"]
+
+
+async def test_a_sleeper_that_wakes_a_clock_tick_early_sleeps_again() -> None:
+    """1.1 + 2.2 is more than 3.3 to a computer: a net due by the sum is not due by the clock, and time must go on."""
+    fake = FakeSlurm()
+    async with fake.serve(), Session(f"http://127.0.0.1:{fake.port}", Token()) as session:
+        for _ in range(100):
+            records = Records(session, pace=Pace())
+            task = asyncio.create_task(records.run())
+            await asyncio.sleep(15.000001)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
