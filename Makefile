@@ -34,7 +34,7 @@ e2e: .venv/ready ## On a real local cluster named "test"; leaves any other alone
 	$(BIN)/pytest tests/e2e --timeout=1500
 
 bench: .venv/ready ## Measure, and keep the figures in bench/results
-	PYTHONPATH=tests $(BIN)/python bench/cache.py
+	for bench in cache pool; do PYTHONPATH=tests $(BIN)/python bench/$$bench.py; done
 
 down: .venv/ready ## End the demo's cluster
 	$(BIN)/kurm local down

@@ -9,20 +9,18 @@ A fresh process watches (`--child`): its memory is compared with its own, taken 
 import argparse
 import asyncio
 import gc
-import importlib.metadata
 import json
-import os
-import platform
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from common import each, machine
 from rich.console import Console
 from rich.table import Table
 
@@ -41,7 +39,6 @@ INDEXES: dict[str, Callable[[Pod], Iterable[str]]] = {
     "node": lambda pod: [pod.spec.node_name],
     "phase": lambda pod: [pod.status.phase],
 }
-X = TypeVar("X")
 
 
 def pod(number: int) -> dict[str, Any]:
@@ -207,20 +204,6 @@ def say(what: dict[str, Any]) -> None:
 # The process that makes the world.
 
 
-async def each(numbers: Iterable[int], work: Callable[[int], Awaitable[Any]], *, workers: int = 32) -> float:
-    """Do work for each number, some at a time, and return the seconds."""
-    begun, left = time.monotonic(), iter(numbers)
-
-    async def one() -> None:
-        for number in left:
-            await work(number)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(workers):
-            group.create_task(one())
-    return time.monotonic() - begun
-
-
 async def make(session: Session, pods: int) -> dict[str, Any]:
     """Create the pods and give them a status."""
     await session.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
@@ -269,20 +252,6 @@ async def hear(process: asyncio.subprocess.Process) -> dict[str, Any]:
         raise RuntimeError("the watching process has no output")
     line = await asyncio.wait_for(process.stdout.readline(), 600)
     return {name: round(value, 4) for name, value in json.loads(line).items()}
-
-
-def machine() -> dict[str, Any]:
-    """Return where and with what this was measured."""
-    model = next(
-        (row.split(":")[1].strip() for row in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row), ""
-    )
-    packages = {name: importlib.metadata.version(name) for name in ("aiohttp", "msgspec", "kurm")}
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return {"cpu": model, "cores": os.cpu_count(), "memory_gb": round(memory), "kernel": platform.release()} | {
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "packages": packages,
-    }
 
 
 async def main(pods: int, events: int, repeats: int) -> None:

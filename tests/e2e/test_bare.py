@@ -14,7 +14,7 @@ from kurm.local.bare import BareSlurm
 
 REPOSITORY = Path(__file__).parents[2]
 TEST = Local("test")
-MPI_JOB = "/shared/mpi-ping-pong.sbatch"
+RING = "cd /shared && sbatch --wait --parsable mpi-ping-pong.sbatch"
 OUTPUT_LINES = 4
 
 # Touches every page, so that the memory is really taken; says so if it lives to.
@@ -51,7 +51,7 @@ class Bare:
 def bare() -> Iterator[Bare]:
     """Make everything as `make demo` does, under another name; take it down afterwards."""
     TEST.kurm("down")
-    printed = run(KURM, "local", "--name", TEST.name, "demo", "--repository", REPOSITORY, deadline=3000)
+    printed = run(KURM, "local", "--name", TEST.name, "demo", "--bare", "--repository", REPOSITORY, deadline=3000)
     yield Bare(BareSlurm(cluster.find(TEST.name), REPOSITORY), printed)
     TEST.kurm("down")
 
@@ -66,7 +66,7 @@ def test_the_demo_shows_three_nodes_and_success(bare: Bare) -> None:
 def test_the_ring_runs_twenty_times_without_a_failure(bare: Bare) -> None:
     """MPI's start over three nodes is no matter of luck, and its output is on the shared storage at once."""
     for _ in range(20):
-        job = bare.ssh(f"sbatch --wait --parsable {MPI_JOB}", deadline=180).strip()
+        job = bare.ssh(RING, deadline=180).strip()
         lines = bare.ssh(f"cat /shared/mpi-ping-pong-{job}.out").splitlines()
         assert (len(lines), lines[-1]) == (OUTPUT_LINES, "Exit code = 0"), lines
 

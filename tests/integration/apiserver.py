@@ -52,6 +52,8 @@ class ApiServer:
     folder: Path
     rbac: bool = True
     uncached: tuple[str, ...] = ()
+    audited: bool = False
+    """Whether every request is written down: who, what, when; see `requests`."""
     port: int = 0
     _etcd_port: int = 0
     _authority: Authority = field(default_factory=lambda: Authority("kurm-test"))
@@ -92,7 +94,9 @@ class ApiServer:
             # Nobody runs the controllers that make service accounts, and pods need none here.
             "--disable-admission-plugins=ServiceAccount",
             "--endpoint-reconciler-type=none",
+            "--allow-privileged",
             *(f"--watch-cache-sizes={','.join(f'{name}#0' for name in self.uncached)}" for _ in self.uncached[:1]),
+            *self._audit(),
         )
         self._wait("kube-apiserver", self._ready)
 
@@ -132,6 +136,20 @@ class ApiServer:
         """Return the CPU seconds that a program has used."""
         fields = Path(f"/proc/{self._running[name].pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def requests(self, user: str) -> list[dict[str, Any]]:
+        """Return the requests of a user that were answered so far, as the audit log has them."""
+        lines = (self.folder / "audit.log").read_bytes().splitlines()
+        found = [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
+        return [one for one in found if one["user"].get("username") == user]
+
+    def _audit(self) -> list[str]:
+        if not self.audited:
+            return []
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+        path = self.folder / "audit.json"
+        path.write_bytes(msgspec.json.encode(policy | {"omitStages": ["RequestReceived", "ResponseStarted"]}))
+        return [f"--audit-policy-file={path}", f"--audit-log-path={self.folder}/audit.log"]
 
     def _write_keys(self) -> None:
         (self.folder / "ca.crt").write_bytes(self._authority.pair.certificate)

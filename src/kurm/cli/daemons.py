@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import structlog
 import typer
 
@@ -16,9 +17,12 @@ from kurm.kube.config import Config
 from kurm.kube.errors import KubeError
 from kurm.kube.lease import LeadershipLost
 from kurm.kube.session import Session as KubeSession
+from kurm.operator import operator as operators
+from kurm.operator.render.pods import Images
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.syncer.syncer import Settings, Syncer
+from kurm.web import health
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -28,6 +32,48 @@ SLURM_USER = "slurm"
 """The SlurmUser: who may change nodes, and whom slurmctld knows by name."""
 LOST = 3
 """Exit status when another one leads: to be restarted, and no mistake."""
+
+
+@app.command()
+def operator(
+    *,
+    images: Annotated[
+        Path,
+        typer.Option(
+            help="YAML or JSON file with the default images: controller, slurmd, login, slurmrestd, dbd, mariadb, "
+            "kurm, and pullPolicy.",
+            envvar="KURM_IMAGES",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+    namespace: Annotated[
+        str, typer.Option(help="Where its Lease is: its own namespace.", envvar="KURM_NAMESPACE")
+    ] = "kurm-system",
+    port: Annotated[int, typer.Option(help="Of /metrics, /healthz and /readyz.", min=0, max=65535)] = 8080,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Default: $KUBECONFIG, or the pod's service account.", dir_okay=False)
+    ] = None,
+    identity: Annotated[str, typer.Option(help="Name in the Lease. Default: the host's name.")] = "",
+) -> None:
+    """Make SlurmClusters and NodeSets what they ask for, in all namespaces."""
+    settings = operators.Settings(read_images(images), namespace, identity or os.uname().nodename)
+
+    async def work() -> None:
+        async with KubeSession(Config.load(kubeconfig)) as kube:
+            daemon = operators.Operator(kube, settings)
+            async with health.serve(port, daemon):
+                await daemon.run()
+
+    run(work, component="operator")
+
+
+def read_images(path: Path) -> Images:
+    """Return the default images. typer.BadParameter for a file that does not name all of them, and nothing else."""
+    try:
+        return msgspec.yaml.decode(path.read_bytes(), type=Images)
+    except (msgspec.MsgspecError, OSError) as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint="--images") from error
 
 
 @app.command()
@@ -50,7 +96,7 @@ def syncer(
 ) -> None:
     """Keep a SlurmCluster's node records, slurmd pods and Kubernetes nodes in agreement."""
     name = identity or os.uname().nodename
-    settings = Settings(cluster, namespace, name, controller=controller, port=port)
+    settings = Settings(cluster, namespace, name, controller=controller)
     tokens = Tokens(jwt_key.read_bytes, SLURM_USER)
 
     try:
@@ -60,7 +106,9 @@ def syncer(
 
     async def work() -> None:
         async with KubeSession(Config.load(kubeconfig)) as kube, session as slurm:
-            await Syncer(kube, slurm, settings).run()
+            daemon = Syncer(kube, slurm, settings)
+            async with health.serve(port, daemon):
+                await daemon.run()
 
     run(work, component="syncer", cluster=cluster, namespace=namespace)
 

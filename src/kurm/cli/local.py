@@ -81,9 +81,12 @@ def load(
 def demo(
     context: typer.Context,
     repository: Annotated[Path, typer.Option(help="A checkout of Kurm.", file_okay=False)] = Path(),
+    *,
+    bare: Annotated[bool, typer.Option("--bare", help="Slurm by plain manifests, to compare with.")] = False,
 ) -> None:
-    """Run the demonstration of a checkout: a cluster, Slurm on it, an MPI job. `make demo` is this."""
-    demonstration.run(context.obj, repository.resolve(), Console())
+    """Run the demonstration of a checkout: a cluster, Slurm on it by the charts, an MPI job. `make demo` is this."""
+    show = demonstration.run_bare if bare else demonstration.run
+    show(context.obj, repository.resolve(), Console())
 
 
 @node.command()

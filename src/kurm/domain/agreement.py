@@ -15,6 +15,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kurm.domain.noderecord import NodeRecord, feature
+from kurm.domain.spec import GROUP
+
+NODE_SET = f"{GROUP}/nodeset"
+"""Label of a Node: which NodeSet has claimed it, as `kurm.domain.selection.claim` says it; of a pod: its NodeSet."""
+RELEASE = f"{GROUP}/release"
+"""Annotation of a slurmd pod: why it shall go, and since when, so that no two releases are the same."""
+SLURM_READY = f"{GROUP}/SlurmReady"
+"""Condition of a slurmd pod: its node is registered and in service."""
+SLURM_DRAINED = f"{GROUP}/SlurmDrained"
+"""Condition of a slurmd pod: its node takes no jobs and has none. Its message is the release that it answers."""
 
 OURS = "kurm: "
 """How the reason of a drain of ours begins."""

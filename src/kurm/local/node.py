@@ -17,6 +17,8 @@ EVICTION = 50 * MIB
 """Bytes that the kubelet keeps free; it takes them off what it offers."""
 CONTROL_ROLE = "kurm.dev/role=control"
 """Label of n0, where control pods (slurmctld, login, database, CoreDNS, operator) belong."""
+COMPUTE_ROLE = "kurm.dev/role=compute"
+"""Label of the others."""
 PAUSE_IMAGE = "localhost/kurm/pause:local"
 
 KUBELET = "/var/lib/kubelet"
@@ -46,7 +48,7 @@ def files(layout: Layout, node: Machine, authority: Authority, memory: int) -> d
 
 def services(node: Machine) -> list[Service]:
     """Return the node's daemons."""
-    labels = ["--node-labels=" + CONTROL_ROLE] if node.name == "n0" else []
+    role = CONTROL_ROLE if node.name == "n0" else COMPUTE_ROLE
     return [
         Service("containerd", ["containerd", "--config=/var/lib/containerd/config.toml"]),
         Service(
@@ -57,7 +59,7 @@ def services(node: Machine) -> list[Service]:
                 f"--kubeconfig={KUBELET}/kubeconfig",
                 f"--hostname-override={node.name}",
                 f"--node-ip={node.address}",
-                *labels,
+                f"--node-labels={role}",
             ],
             after="[ -S /run/containerd/containerd.sock ]",
         ),

@@ -40,6 +40,8 @@ class Authority:
         builder = _builder(self._name, self._name, self._key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage(signs=True), critical=True)
+        own = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = builder.add_extension(own, critical=False)
         self.pair = Pair(_pem(self._key), _signed(builder, self._key))
 
     def sign(self, name: str, *, groups: str | None = None, addresses: tuple[str | IPv4Address, ...] = ()) -> Pair:
@@ -53,6 +55,9 @@ class Authority:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         builder = builder.add_extension(_usage(signs=False), critical=True)
+        # RFC 5280, 4.2.1.1; Python's default since 3.13 takes no certificate without it.
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(signer, critical=False)
         return Pair(_pem(key), _signed(builder, self._key))
 
 

@@ -22,7 +22,7 @@ from kurm.kube.lease import LeadershipLost
 from kurm.kube.resources import Condition, micro_time
 from kurm.slurm.errors import SlurmError
 from kurm.syncer.metrics import Metrics
-from kurm.syncer.objects import SLURM_DRAINED, SLURM_READY, SLURMD_PODS, Pod
+from kurm.syncer.objects import RELEASE, SLURM_DRAINED, SLURM_READY, SLURMD_PODS, Pod
 from kurm.syncer.pool import Pool
 from kurm.syncer.records import Records
 
@@ -139,10 +139,13 @@ def conditions(pod: Pod, said: Said) -> list[Condition]:
     drained = "Drained" if said.drained else ("NotDrained" if said.reason != "Draining" else said.reason)
     return [
         _condition(pod, SLURM_READY, holds=said.ready, reason=said.reason, message=said.message),
-        _condition(
-            pod, SLURM_DRAINED, holds=said.drained, reason=drained, message=said.message if said.drained else ""
-        ),
+        _condition(pod, SLURM_DRAINED, holds=said.drained, reason=drained, message=_answered(pod, said)),
     ]
+
+
+def _answered(pod: Pod, said: Said) -> str:
+    """Return the release to which "drained" is the answer: one that was said of an earlier release counts for none."""
+    return pod.metadata.annotations.get(RELEASE, said.message) if said.drained else ""
 
 
 def _condition(pod: Pod, kind: str, *, holds: bool, reason: str, message: str) -> Condition:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kurm.domain import agreement
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.slurmcluster import SlurmClusterStatus
 from kurm.domain.spec import GROUP, VERSION
@@ -11,12 +12,8 @@ from kurm.kube.resources import NODES, PODS, Condition, Narrow, Object, Resource
 
 MANAGER = "kurm-syncer"
 """Our field manager."""
-NODE_SET = f"{GROUP}/nodeset"
-"""Label of a Node: which NodeSet has claimed it, as `kurm.domain.selection.claim` says it; of a pod: its NodeSet."""
-RELEASE = f"{GROUP}/release"
-"""Annotation of a slurmd pod: why it shall go. The operator writes it."""
-SLURM_READY = f"{GROUP}/SlurmReady"
-SLURM_DRAINED = f"{GROUP}/SlurmDrained"
+NODE_SET, RELEASE = agreement.NODE_SET, agreement.RELEASE
+SLURM_READY, SLURM_DRAINED = agreement.SLURM_READY, agreement.SLURM_DRAINED
 OVER = frozenset({"Succeeded", "Failed"})
 """Phases of a pod whose containers have ended for good."""
 

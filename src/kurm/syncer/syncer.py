@@ -19,7 +19,7 @@ from kurm.kube.resources import Key
 from kurm.kube.session import Session as KubeSession
 from kurm.kube.watch import Pace as WatchPace
 from kurm.slurm.session import Session as SlurmSession
-from kurm.syncer import health, records
+from kurm.syncer import records
 from kurm.syncer.conditions import Conditions
 from kurm.syncer.configuration import PORT as STATUS_PORT
 from kurm.syncer.configuration import Configuration
@@ -45,8 +45,6 @@ class Settings:
     """The pod's name: whoever comes back under it need not wait for its own Lease."""
     controller: str = ""
     """Where slurmctld's init tells its configuration; `http://CLUSTER-controller:6819/` if empty."""
-    port: int = 8080
-    """Of /metrics, /healthz and /readyz; 0 for a free one."""
     terms: lease.Terms | None = None
     pace: records.Pace | None = None
     watch_pace: WatchPace | None = None
@@ -71,7 +69,6 @@ class Syncer:
         self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms)
         self.pool = Pool(kube, settings.namespace, settings.cluster, pace=settings.watch_pace)
         self.records = Records(slurm, pace=settings.pace)
-        self.port = settings.port
         self._recorder = Recorder(kube, f"kurm.dev/{MANAGER}", settings.identity)
         applier = Applier(kube, MANAGER)
 
@@ -103,12 +100,7 @@ class Syncer:
 
         Raises LeadershipLost when another one leads: restart the process then.
         """
-        async with (
-            health.serve(
-                self.settings.port, stuck=self._stuck, unready=self._unready, metrics=self.metrics
-            ) as self.port,
-            asyncio.TaskGroup() as reading,
-        ):
+        async with asyncio.TaskGroup() as reading:
             # Read before we lead, so that a second syncer takes over at once.
             followers = [reading.create_task(one.run()) for one in (self.pool, self.records)]
             try:
@@ -116,6 +108,18 @@ class Syncer:
             finally:
                 for task in followers:
                     task.cancel()
+
+    def stuck(self) -> list[str]:
+        """Return why only a restart helps, in words; nothing while all is well."""
+        silence = asyncio.get_running_loop().time() - self.rounds.ticked_at
+        leads = self.leadership.leads and silence > STUCK_SECONDS
+        return [f"the loop has not come by for {silence:.0f} s"] if leads else []
+
+    def unready(self) -> list[str]:
+        """Return why it writes nothing now, in words; nothing while all is well."""
+        holder = self.leadership.holder or "nobody"
+        problems = [] if self.leadership.leads else [f"does not lead: {holder} holds lease {self.settings.lease}"]
+        return [*problems, *filter(None, (self.pool.problem, self.records.problem))]
 
     async def _write(self) -> None:
         for cache in self.pool.caches:
@@ -127,16 +131,6 @@ class Syncer:
     def _reconfigured(self) -> None:
         self.records.expire()
         self.rounds.look_at_all()
-
-    def _stuck(self) -> list[str]:
-        silence = asyncio.get_running_loop().time() - self.rounds.ticked_at
-        leads = self.leadership.leads and silence > STUCK_SECONDS
-        return [f"the loop has not come by for {silence:.0f} s"] if leads else []
-
-    def _unready(self) -> list[str]:
-        holder = self.leadership.holder or "nobody"
-        problems = [] if self.leadership.leads else [f"does not lead: {holder} holds lease {self.settings.lease}"]
-        return [*problems, *filter(None, (self.pool.problem, self.records.problem))]
 
     def _gauges(self) -> Gauges:
         def ages() -> Mapping[str, float]:

@@ -66,6 +66,8 @@ class Lab:
 
     folder: Path
     conf: str = CONF
+    targets: tuple[str, ...] = ("controller", "slurmrestd")
+    """The images whose files the lab has, all on top of one another."""
     rest_threads: int = 0
     """Threads of slurmrestd; 0 leaves it its default, 2 for each CPU."""
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
@@ -194,7 +196,7 @@ ip link set lo up
 # glibc answers no look-up, not even of "any address", for a family of which only 127.0.0.1 is there (AI_ADDRCONFIG).
 ip address add 192.0.2.1/32 dev lo
 cd {quote(str(self.folder))}
-mount --bind {quote(str(image_root.root()))} root
+mount --bind {quote(str(image_root.root(self.targets)))} root
 mount -o remount,bind,ro root
 mount --bind etc root/etc/slurm
 mount --bind state root/var/spool/slurmctld

@@ -72,7 +72,7 @@ class Stage:
     @asynccontextmanager
     async def syncer(self, name: str = "one", **settings: Any) -> AsyncIterator[Syncer]:
         """Run a syncer within the block, and cut it off at its end."""
-        given: dict[str, Any] = {"port": 0, "terms": TERMS, "controller": "http://127.0.0.1:9/"} | settings
+        given: dict[str, Any] = {"terms": TERMS, "controller": "http://127.0.0.1:9/"} | settings
         async with self.session() as slurm:
             made = Syncer(self.kube, slurm, Settings("demo", self.place, name, **given))
             task = asyncio.create_task(made.run())

@@ -11,6 +11,7 @@ from kurm.kube.resources import EVENTS, NODES, Key, Object
 from kurm.slurm import nodes
 from kurm.slurm.cluster import reconfigure
 from kurm.syncer.objects import SLURM_CLUSTERS, SLURM_READY
+from kurm.web import health
 
 IN_SERVICE = (False, "")
 
@@ -254,10 +255,14 @@ async def test_health_and_metrics(stage: Stage, path: str) -> None:
     """They answer, and mean it."""
     import aiohttp  # noqa: PLC0415 - the only test that asks
 
-    async with stage.syncer() as syncer, aiohttp.ClientSession() as http:
+    async with (
+        stage.syncer() as syncer,
+        health.serve(0, syncer, host="127.0.0.1") as port,
+        aiohttp.ClientSession() as http,
+    ):
 
         async def answered() -> int:
-            async with http.get(f"http://127.0.0.1:{syncer.port}{path}") as answer:
+            async with http.get(f"http://127.0.0.1:{port}{path}") as answer:
                 return answer.status
 
         await asyncio.sleep(0.2)

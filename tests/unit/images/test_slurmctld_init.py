@@ -1,5 +1,6 @@
 """slurmctld's init follows a daemon whose process id changes, passes its log on, and ends as it ends."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -9,9 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import pytest
-
-INIT = Path(__file__).parents[3] / "images/slurm/slurmctld_init.py"
+IMAGES = Path(__file__).parents[3] / "images/slurm"
 
 # What slurmctld does as a daemon, and nothing else: it leaves its parents behind, writes to its log file, starts a
 # successor on HUP (which may refuse), and ends on TERM.
@@ -54,9 +53,13 @@ def running(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
     daemon = folder / "slurmctld"
     daemon.write_text(DAEMON)
     daemon.chmod(0o755)
-    environment = {**os.environ, "SLURMCTLD": str(daemon)}
+    environment = {**os.environ, "SLURMCTLD": str(daemon), "PYTHONPATH": str(IMAGES)}
     with subprocess.Popen(
-        [sys.executable, INIT, *arguments], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, IMAGES / "slurmctld-init", *arguments],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as init:
         try:
             assert init.stdout is not None
@@ -119,9 +122,10 @@ def test_a_start_that_fails_is_told_and_its_status_is_ours(tmp_path: Path) -> No
         assert init.returncode == 1
 
 
-@pytest.mark.parametrize("name", ["slurmctld_init.py", "slurmd_start.py"])
-def test_the_programs_need_nothing_but_python(name: str) -> None:
+def test_the_programs_need_nothing_but_python() -> None:
     """They run in images that have Python and none of Kurm's dependencies."""
-    text = (INIT.parent / name).read_text()
-    imported = {line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))}
-    assert imported <= set(sys.stdlib_module_names)
+    trees = [ast.parse(path.read_text()) for path in IMAGES.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in imported} <= {*sys.stdlib_module_names, "slurmctld_init"}

@@ -3,17 +3,19 @@
 from enum import StrEnum
 from hashlib import blake2b
 
+from kurm.domain import agreement
+
 LABEL_LENGTH = 63
 """Letters of a label's value and of a host name (RFC 1123)."""
 
-NODE_SET = "kurm.dev/nodeset"
-"""Label of slurmd's pods: which NodeSet of their namespace."""
+NODE_SET = agreement.NODE_SET
 RESTART_HASH = "kurm.dev/restart-hash"
 """Annotation of a pod's template: of the settings that only a new pod can bring into force."""
 TEMPLATE_HASH = "kurm.dev/template-hash"
 """Annotation of a slurmd pod: of all that it was made of but its node."""
 OWNER_UID = "kurm.dev/cluster-uid"
-"""Annotation of cluster-wide objects, which can have no owner: the UID of the SlurmCluster."""
+"""Annotation of what the SlurmCluster does not own: its UID. Cluster-wide objects can have no owner, and slurmd's pods
+have their NodeSet."""
 
 CONFIG_HASH = "kurm-hash"
 """Key of the ConfigMap with the configuration: of all other keys."""

@@ -19,9 +19,11 @@ SLURM, MYSQL, SLURMRESTD, KURM = 401, 402, 403, 404
 Containers = Sequence[Json]
 
 
-@dataclass(frozen=True)
-class Images:
-    """What runs where a component names no image of its own, and when the kubelet asks a registry for it."""
+class Images(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What runs where a component names no image of its own, and when the kubelet asks a registry for it.
+
+    `kurm operator --images` reads a file of it.
+    """
 
     controller: str
     slurmd: str

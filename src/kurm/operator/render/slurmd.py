@@ -88,7 +88,9 @@ def _template(cluster: Cluster, node_set: NodeSet, slurmd_hash: str) -> Json:
             *volumes,
         ],
     }
-    made = template(cluster, Part.SLURMD, _pinned(node_set.spec), "spec", spec, **{names.RESTART_HASH: slurmd_hash})
+    # A cluster that was deleted and made again has other keys: its predecessor's slurmds cannot speak to it.
+    ours = {names.RESTART_HASH: slurmd_hash, names.OWNER_UID: cluster.uid}
+    made = template(cluster, Part.SLURMD, _pinned(node_set.spec), "spec", spec, **ours)
     made["metadata"]["labels"] = labels(cluster.name, Part.SLURMD) | {names.NODE_SET: node_set.name}
     return made
 

@@ -1,0 +1,156 @@
+"""A SlurmCluster's objects: rendered from what it asks for and names, applied, and taken away when no longer wanted."""
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from kurm.domain.noderecord import NodeRecord, node_record
+from kurm.domain.selection import claim
+from kurm.domain.slurmcluster import ExternalDatabase
+from kurm.domain.spec import Json
+from kurm.kube.errors import Forbidden, Invalid
+from kurm.kube.resources import Key, Object
+from kurm.kube.session import Session
+from kurm.operator import inputs, volumes
+from kurm.operator.caches import Caches
+from kurm.operator.conditions import Trouble
+from kurm.operator.inputs import Inputs, Reference
+from kurm.operator.keys import Keys, NotOursError
+from kurm.operator.objects import DISPENSABLE, KINDS, NodeSet, SlurmCluster, owned_by, owned_by_another
+from kurm.operator.render import cluster as rendering
+from kurm.operator.render.configuration import Configuration, configuration
+from kurm.operator.render.errors import MissingError, SpecError
+from kurm.operator.render.pods import Cluster, Images
+from kurm.operator.writes import Writes
+
+log = structlog.get_logger("kurm.operator")
+
+Content = Mapping[Reference, Mapping[str, str]]
+
+
+@dataclass
+class Assembled:
+    """What came of it."""
+
+    cluster: Cluster
+    configuration: Configuration | None = None
+    """None if it cannot be rendered."""
+    objects: dict[tuple[str, str], Object] = field(default_factory=dict)
+    """As the API server has them now, by kind and name."""
+    troubles: list[Trouble] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Assembly:
+    """Brings a cluster's objects about. Every step can be repeated, and cut off between any two."""
+
+    def __init__(self, session: Session, caches: Caches, writes: Writes, inputs: Inputs, images: Images) -> None:
+        self._caches, self._writes, self._inputs, self._images = caches, writes, inputs, images
+        self._keys = Keys(session, caches, writes)
+
+    async def bring_about(self, of: SlurmCluster) -> Assembled:
+        """Make all objects of a cluster what they ought to be; what cannot be is a trouble and no error.
+
+        Raises KubeError for what may pass by itself.
+        """
+        metadata = of.metadata
+        made = Assembled(Cluster(metadata.namespace, metadata.name, metadata.uid, of.spec, self._images))
+        named = await self._inputs.read(of.key, inputs.references(metadata.namespace, of.spec))
+        made.troubles += self._missing_node_sets(of)
+        try:
+            made.configuration = self._configuration(made.cluster, named)
+            companion = await self._keys.ensure(made.cluster)
+            password = _password(of, named) or companion
+            manifests = rendering.objects(made.cluster, made.configuration, database_password=password)
+        except MissingError as error:
+            made.troubles.append(Trouble(f"Missing{error.kind}", str(error)))
+        except SpecError as error:
+            made.troubles.append(Trouble("CannotBeRendered", str(error)))
+        except NotOursError as error:
+            made.troubles.append(Trouble("NotOurs", str(error)))
+        else:
+            for manifest in manifests:
+                await self._apply(made, manifest)
+            await self._prune(made, manifests)
+        return made
+
+    def _configuration(self, cluster: Cluster, named: Content) -> Configuration:
+        node_sets = self._caches.node_sets.by("cluster", Key(cluster.namespace, cluster.name))
+        return configuration(
+            cluster,
+            {one.metadata.name: one.spec for one in node_sets},
+            config_maps={ref.key.name: data for ref, data in named.items() if ref.kind == "ConfigMap"},
+            records=self._records(node_sets),
+            nodes=len(self._caches.nodes),
+        )
+
+    def _records(self, node_sets: Iterable[NodeSet]) -> dict[str, NodeRecord]:
+        """Return the records of claimed nodes with GRES: gres.conf needs no others."""
+        found = {}
+        for one in node_sets:
+            if one.spec.slurm.gres:
+                for node in self._caches.nodes.by("claim", claim(one.metadata.namespace, one.metadata.name)):
+                    try:
+                        record = node_record(one.metadata.name, one.spec, node.status.allocatable)
+                    except ValueError:  # it has too little (now), and the NodeSet says so
+                        continue
+                    found[node.metadata.name] = record
+        return found
+
+    def _missing_node_sets(self, of: SlurmCluster) -> list[Trouble]:
+        here = {one.metadata.name for one in self._caches.node_sets.by("cluster", of.key)}
+        return [
+            Trouble(
+                "MissingNodeSet",
+                f"spec.partitions[{number}].nodeSets: there is no NodeSet {name!r} of this cluster in this namespace",
+            )
+            for number, partition in enumerate(of.spec.partitions)
+            for name in partition.node_sets
+            if name not in here
+        ]
+
+    async def _apply(self, made: Assembled, manifest: Json) -> None:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        resource = KINDS[kind]
+        key = Key(made.cluster.namespace if resource.namespaced else "", name)
+        seen = self._caches.made[kind].get(key)
+        if seen is not None and owned_by_another(seen, made.cluster.uid):
+            message = f"{kind} {name} belongs to an earlier SlurmCluster of this name, and is about to go"
+            made.troubles.append(Trouble("EarlierCluster", message, stuck=False))
+            return
+        if kind == "PersistentVolumeClaim":
+            manifest, note = volumes.fitted(manifest, seen)
+            made.notes += [note] if note else []
+            if seen is not None and volumes.satisfied(manifest, seen):
+                return
+        try:
+            made.objects[kind, name] = await self._writes.apply(resource, manifest, seen=seen)
+        except (Invalid, Forbidden) as error:
+            log.warning("refused", kind=kind, name=name, why=error.message)
+            made.troubles.append(Trouble("Refused", f"{kind} {name}: the API server says: {error.message}"))
+
+    async def _prune(self, made: Assembled, manifests: Iterable[Json]) -> None:
+        wanted = {(one["kind"], one["metadata"]["name"]) for one in manifests}
+        for kind in DISPENSABLE:
+            for obj in self._caches.made[kind].by("cluster", Key(made.cluster.namespace, made.cluster.name)):
+                if (kind, obj.metadata.name) not in wanted and owned_by(obj, made.cluster.uid):
+                    await self._writes.delete(KINDS[kind], obj, why="no longer asked for")
+
+
+def _password(of: SlurmCluster, named: Content) -> str:
+    """Return the external database's password, empty without one. Raises MissingError, SpecError."""
+    place, field_name = of.spec.accounting.database, "spec.accounting.external.password"
+    if not of.spec.accounting.enabled or not isinstance(place, ExternalDatabase):
+        return ""
+    secret = place.password
+    data = named.get(Reference("Secret", Key(of.metadata.namespace, secret.name)))
+    if data is None:
+        raise MissingError(field_name, "Secret", secret.name)
+    if secret.key not in data:
+        raise MissingError(field_name, "Secret", secret.name, secret.key)
+    try:
+        return base64.b64decode(data[secret.key]).decode()
+    except UnicodeDecodeError as error:
+        raise SpecError(field_name, "it is no text in UTF-8") from error

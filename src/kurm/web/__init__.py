@@ -1,0 +1,1 @@
+"""What daemons show over HTTP: health and metrics."""

@@ -1,0 +1,306 @@
+"""A Slurm cluster by the charts, as a platform team and its researchers meet it."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.command import KURM, Local, run
+from kurm.local import cluster
+from kurm.local.charts import NAMESPACE, Charts
+from kurm.local.errors import LocalError
+from kurm.local.login import Login
+
+REPOSITORY = Path(__file__).parents[2]
+TEST = Local("test")
+MISSING = "localhost/kurm/controller:no-such-tag"
+RENDERED = (
+    "statefulsets,deployments,services,configmaps,secrets,persistentvolumeclaims,serviceaccounts,roles,rolebindings"
+)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The cluster `test` with Slurm on it by the charts, and what the demo printed when it made them."""
+
+    charts: Charts
+    printed: str
+
+    def ssh(self, command: str, deadline: float = 120) -> str:
+        """Run a command on the login node as the researcher."""
+        return self.charts.login.ssh(command, deadline=deadline)
+
+    def kubectl(self, *argv: str, stdin: str | None = None, deadline: float = 120) -> str:
+        """Run kubectl in the cluster's namespace."""
+        return self.charts.cluster.kubectl(f"--namespace={NAMESPACE}", *argv, stdin=stdin, deadline=deadline)
+
+    def change(self, what: str, spec: dict[str, Any]) -> None:
+        """Merge a change into a resource's spec."""
+        self.kubectl("patch", what, "--type=merge", "--patch", json.dumps({"spec": spec}))
+
+    def condition(self, what: str, kind: str) -> dict[str, str]:
+        """Return one condition of a resource; empty if it has none such."""
+        found = self.charts.get(what)["status"].get("conditions", [])
+        return next((one for one in found if one["type"] == kind), {})
+
+    def nodes(self) -> set[str]:
+        """Return the names of the nodes that Slurm knows."""
+        return set(self.ssh("sinfo -h -N -o %N").split())
+
+    def pods(self, component: str) -> list[dict[str, Any]]:
+        """Return the pods of a component."""
+        found = self.kubectl("get", "pods", "-l", f"app.kubernetes.io/component={component}", "-o", "json")
+        items: list[dict[str, Any]] = json.loads(found)["items"]
+        return items
+
+    def end_jobs(self) -> None:
+        """Cancel all jobs and wait until Slurm has forgotten none of them as running."""
+        self.ssh("scancel --user=researcher")
+        within(30, lambda: self.ssh("squeue -h"), "")
+
+    def picture(self) -> dict[str, tuple[str, str]]:
+        """Return UID and resourceVersion of everything that the operator and the charts make, by kind and name.
+
+        Helm's own record of each release is left out: it grows by one at every upgrade.
+        """
+        items = json.loads(self.kubectl("get", f"{RENDERED},slurmclusters,nodesets,pods", "-o", "json"))["items"]
+        return {
+            f"{item['kind']}/{item['metadata']['name']}": (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+            for item in items
+            if not item["metadata"]["name"].startswith("sh.helm.")
+        }
+
+
+def within(seconds: float, look: Callable[[], Any], expected: Any) -> float:
+    """Look until it is as expected, and return the seconds that took; AssertionError with the last look if never."""
+    begun = time.monotonic()
+    last: Any = None
+    while time.monotonic() < begun + seconds:
+        try:
+            last = look()
+        except LocalError as error:
+            last = error
+        if last == expected:
+            return time.monotonic() - begun
+        time.sleep(0.2)
+    assert last == expected, f"not within {seconds:g} s"
+    return seconds
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Demo]:
+    """Make everything as `make demo` does, under another name; take it down afterwards."""
+    TEST.kurm("down")
+    printed = run(KURM, "local", "--name", TEST.name, "demo", "--repository", REPOSITORY, deadline=3000)
+    yield Demo(Charts(cluster.find(TEST.name), REPOSITORY), printed)
+    TEST.kurm("down")
+
+
+@pytest.fixture(autouse=True)
+def _told(demo: Demo, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Show what a failed test would need: resources, events, the daemons' last words, Slurm's own view."""
+    failures = request.session.testsfailed
+    yield
+    if request.session.testsfailed > failures:
+        for argv in (
+            ("get", "slurmclusters,nodesets,pods", "-o", "wide"),
+            ("get", "slurmclusters,nodesets", "-o", "yaml"),
+            ("get", "events", "--sort-by=.lastTimestamp"),
+            ("logs", "-l", "app.kubernetes.io/component=controller", "--tail=60"),
+            ("logs", "-l", "app.kubernetes.io/component=syncer", "-c", "syncer", "--tail=60"),
+            ("logs", "--namespace=kurm-system", "-l", "app.kubernetes.io/component=operator", "--tail=60"),
+        ):
+            with contextlib.suppress(LocalError):
+                sys.stdout.write(f"--- kubectl {' '.join(argv)}\n{demo.kubectl(*argv)}\n")
+        with contextlib.suppress(LocalError):
+            sys.stdout.write(demo.ssh("sinfo -N -l; squeue -l; scontrol show nodes"))
+
+
+def test_the_demo_shows_three_nodes_and_success(demo: Demo) -> None:
+    """What `make demo` prints has a line for each of three different nodes, and the exit code of mpirun."""
+    nodes = {line.split("on node ")[1].split(":")[0] for line in demo.printed.splitlines() if line.startswith("rank ")}
+    assert (len(nodes), nodes < {"n1", "n2", "n3", "n4"}) == (3, True)
+    assert "Exit code = 0" in demo.printed.splitlines()
+
+
+def test_the_same_charts_once_more_change_nothing(demo: Demo) -> None:
+    """No write, no new generation, no restart: Helm's record of the release apart, all objects stay what they were."""
+    time.sleep(5)  # conditions of a cluster that has just come up settle
+    before = demo.picture()
+    run(KURM, "local", "--name", TEST.name, "demo", "--repository", REPOSITORY, deadline=300)
+    assert demo.picture() == before
+
+
+def test_available_follows_slurmctld_and_no_job_is_harmed(demo: Demo) -> None:
+    """An image that cannot be pulled: Available is False with the reason; set back, it is True; a job runs on."""
+    job = demo.ssh("sbatch --parsable --wrap 'sleep 600'").strip()
+    within(30, lambda: demo.ssh(f"squeue -h -j {job} -o %T").strip(), "RUNNING")
+    before = demo.pods("controller")[0]["metadata"]["uid"]
+    demo.change("slurmcluster/demo", {"controller": {"image": MISSING}})
+
+    def ended() -> bool:
+        pods = demo.pods("controller")
+        return all(pod["metadata"]["uid"] != before for pod in pods)
+
+    within(60, ended, expected=True)
+    within(10, lambda: demo.condition("slurmcluster/demo", "Available")["status"], "False")
+    within(30, lambda: MISSING in demo.condition("slurmcluster/demo", "Available")["message"], expected=True)
+    demo.change("slurmcluster/demo", {"controller": {"image": None}})
+    within(60, lambda: demo.condition("slurmcluster/demo", "Available")["status"], "True")
+    assert demo.ssh(f"squeue -h -j {job} -o '%T %r'").split()[0] == "RUNNING"
+    demo.end_jobs()
+
+
+def test_available_is_false_while_slurmctld_is_killed(demo: Demo) -> None:
+    """The pod's init ends with it; Kubernetes starts it again, and the same job goes on."""
+    job = demo.ssh("sbatch --parsable --wrap 'sleep 600'").strip()
+    within(30, lambda: demo.ssh(f"squeue -h -j {job} -o %T").strip(), "RUNNING")
+    since = demo.condition("slurmcluster/demo", "Available")["lastTransitionTime"]
+    pod = demo.pods("controller")[0]["metadata"]["name"]
+    demo.kubectl("exec", pod, "-c", "slurmctld", "--", "pkill", "-KILL", "-x", "slurmctld")
+
+    def again() -> bool:
+        now = demo.condition("slurmcluster/demo", "Available")
+        return now["status"] == "True" and now["lastTransitionTime"] != since
+
+    within(60, again, expected=True)
+    assert demo.ssh(f"squeue -h -j {job} -o %T").strip() == "RUNNING"
+    demo.end_jobs()
+
+
+def test_scaling_changes_what_sinfo_shows(demo: Demo) -> None:
+    """To two, then to four, within 30 s each: a node that is scaled in has no record left."""
+    demo.kubectl("scale", "nodeset", "workers", "--replicas=2")
+    within(30, lambda: len(demo.nodes()), 2)
+    demo.kubectl("scale", "nodeset", "workers", "--replicas=4")
+    within(30, lambda: len(demo.nodes()), 4)
+    demo.charts.wait("nodeset/workers", "Ready", within=60)
+
+
+def test_scaling_in_waits_for_jobs_and_says_so(demo: Demo) -> None:
+    """With a job on every node none is touched; when the jobs have ended the nodes go."""
+    demo.ssh("sbatch --nodes 4 --ntasks-per-node 1 --wrap 'srun sleep 600'")
+    within(30, lambda: demo.ssh("squeue -h -o %T").split(), ["RUNNING"])
+    pods = {pod["metadata"]["uid"] for pod in demo.pods("slurmd")}
+    demo.kubectl("scale", "nodeset", "workers", "--replicas=2")
+    within(30, lambda: demo.charts.get("nodeset/workers")["status"].get("draining", 0), 2)
+    time.sleep(10)
+    assert demo.ssh("squeue -h -o %T").split() == ["RUNNING"]
+    assert {pod["metadata"]["uid"] for pod in demo.pods("slurmd")} == pods
+    said = demo.condition("nodeset/workers", "Reconciling")
+    assert said["status"] == "True"
+    assert "job" in said["message"]
+    demo.end_jobs()
+    within(60, lambda: len(demo.nodes()), 2)
+    demo.kubectl("scale", "nodeset", "workers", "--replicas=4")
+    demo.charts.wait("nodeset/workers", "Ready", within=60)
+
+
+def test_a_syntax_error_leaves_the_last_good_configuration_running(demo: Demo) -> None:
+    """The condition quotes Slurm, jobs run; set right, all is well again, and slurmctld was never restarted."""
+    pod = demo.pods("controller")[0]
+    good = demo.charts.get("slurmcluster/demo")["status"]["configHash"]
+    demo.change("slurmcluster/demo", {"config": {"extra": "NoSuchSetting=yes\n"}})
+    within(90, lambda: demo.condition("slurmcluster/demo", "Configured")["status"], "False")
+    status = demo.charts.get("slurmcluster/demo")["status"]
+    assert "NoSuchSetting" in status["configRefused"]["message"]
+    assert status["configHash"] == good
+    assert demo.ssh("srun --ntasks 1 echo still here").strip() == "still here"
+    demo.change("slurmcluster/demo", {"config": {"extra": ""}})
+    within(90, lambda: demo.condition("slurmcluster/demo", "Configured")["status"], "True")
+    now = demo.pods("controller")[0]
+    assert now["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert (
+        now["status"]["containerStatuses"][0]["restartCount"] == pod["status"]["containerStatuses"][0]["restartCount"]
+    )
+
+
+def test_a_changed_prolog_and_a_new_partition_are_in_force_without_a_restart(demo: Demo) -> None:
+    """Within 30 s the status shows another hash, and the next job sees both."""
+    restarts = {
+        pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in demo.pods("slurmd") + demo.pods("controller")
+    }
+    for mark in ("first", "second"):
+        before = demo.charts.get("slurmcluster/demo")["status"]["configHash"]
+        script = f"#!/bin/sh\necho {mark} >/tmp/prolog-was-here\nchmod 644 /tmp/prolog-was-here\n"
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ours"}, "data": {"10-mark": script}}
+        demo.kubectl("apply", "--filename=-", stdin=json.dumps(manifest))
+        if mark == "first":
+            demo.change("slurmcluster/demo", {"scripts": {"prolog": [{"configMapName": "ours"}]}})
+        within(30, partial(in_force, demo, before), expected=True)
+        assert demo.ssh("srun --ntasks 1 cat /tmp/prolog-was-here").strip() == mark
+    before = demo.charts.get("slurmcluster/demo")["status"]["configHash"]
+    partitions = [
+        {"name": "batch", "nodeSets": ["workers"], "default": True},
+        {"name": "quick", "nodeSets": ["workers"]},
+    ]
+    demo.change("slurmcluster/demo", {"partitions": partitions})
+    within(30, partial(in_force, demo, before), expected=True)
+    assert demo.ssh("srun --partition quick --ntasks 1 echo quick").strip() == "quick"
+    now = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in demo.pods("slurmd") + demo.pods("controller")}
+    assert now == restarts
+    demo.change("slurmcluster/demo", {"scripts": None, "partitions": None})
+    demo.charts.wait("slurmcluster/demo", "Ready", within=60)
+
+
+def in_force(demo: Demo, before: str) -> bool:
+    """Whether slurmctld runs with another configuration than before, and none is refused or on its way."""
+    status = demo.charts.get("slurmcluster/demo")["status"]
+    return status["configHash"] != before and demo.condition("slurmcluster/demo", "Configured")["status"] == "True"
+
+
+def test_what_is_missing_is_a_condition_and_no_crash(demo: Demo) -> None:
+    """A ConfigMap, a Secret or a NodeSet that is not there is named; nothing restarts, and all passes by itself."""
+    operator = json.loads(demo.kubectl("get", "pods", "--namespace=kurm-system", "-o", "json"))["items"]
+    demo.change("slurmcluster/demo", {"scripts": {"epilog": [{"configMapName": "nowhere"}]}})
+    within(20, lambda: "nowhere" in demo.condition("slurmcluster/demo", "Stalled").get("message", ""), expected=True)
+    demo.change("slurmcluster/demo", {"scripts": None, "partitions": [{"name": "p", "nodeSets": ["nobody"]}]})
+    within(20, lambda: "nobody" in demo.condition("slurmcluster/demo", "Stalled").get("message", ""), expected=True)
+    demo.change("slurmcluster/demo", {"partitions": None})
+    within(60, lambda: demo.condition("slurmcluster/demo", "Stalled"), {})
+    demo.charts.wait("slurmcluster/demo", "Ready", within=60)
+    now = json.loads(demo.kubectl("get", "pods", "--namespace=kurm-system", "-o", "json"))["items"]
+    restarts = [pod["status"]["containerStatuses"][0]["restartCount"] for pod in (*operator, *now)]
+    assert len(set(restarts)) == 1
+
+
+def test_a_second_cluster_comes_and_goes_beside_the_first(demo: Demo) -> None:
+    """In a namespace of its own, by the same chart. Uninstalled, it leaves nothing, and the first notices nothing."""
+    demo.kubectl("scale", "nodeset", "workers", "--replicas=2")
+    within(30, lambda: len(demo.nodes()), 2)
+    demo.charts.wait("nodeset/workers", "Ready", within=60)
+    job = demo.ssh("sbatch --parsable --nodes 2 --wrap 'srun sleep 600'").strip()
+    within(30, lambda: demo.ssh(f"squeue -h -j {job} -o %T").strip(), "RUNNING")
+    before = demo.picture()
+    login = Login(demo.charts.cluster.layout.state / "staging")
+    user = demo.charts.user() | {"sshKeys": [login.public_key()]}
+    values = {
+        "cluster": {"login": {"users": [user]}, "accounting": {"enabled": False}},
+        "sharedVolumes": {"home": {"keep": False}},
+    }
+    demo.charts.install("staging", "staging", values)
+    demo.charts.wait("slurmcluster/staging", "Available", "staging")
+    demo.charts.wait("nodeset/workers", "Ready", "staging")
+    other = demo.charts.login_of("staging", "staging", login)
+    assert len(set(other.ssh("srun --nodes 2 --ntasks-per-node 1 hostname").split())) == 2
+    demo.charts.helm("uninstall", "staging", "-n", "staging", "--wait")
+    kinds = f"{RENDERED},slurmclusters,nodesets,pods,leases,networkpolicies"
+    ours = ("get", kinds, "--namespace=staging", "-o", "name")
+    nobodys = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
+    within(90, lambda: set(demo.kubectl(*ours).split()) - nobodys, set())
+    claimed = demo.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.labels.kurm\\.dev/nodeset}").split()
+    assert set(claimed) == {"slurm.workers"}
+    assert demo.kubectl("get", "clusterrolebindings", "-o", "name").count("staging") == 0
+    assert demo.ssh(f"squeue -h -j {job} -o %T").strip() == "RUNNING"
+    assert {key: uid for key, (uid, _) in demo.picture().items()} == {key: uid for key, (uid, _) in before.items()}
+    demo.end_jobs()
+    demo.kubectl("delete", "namespace", "staging")
+    demo.kubectl("scale", "nodeset", "workers", "--replicas=4")
+    demo.charts.wait("nodeset/workers", "Ready", within=60)
