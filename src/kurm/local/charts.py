@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kurm.local.cluster import Cluster
+from kurm.local.cluster import Cluster, wait_until
 from kurm.local.command import run
 from kurm.local.errors import LocalError
 from kurm.local.images import TARGETS
@@ -25,6 +25,7 @@ COMPUTE_IMAGES = ("slurmd",)
 CONTROL_IMAGES = tuple(target for target in TARGETS if target not in COMPUTE_IMAGES)
 VALUES = "examples/demo/values.yaml"
 HELM_DEADLINE = 120.0
+LOGIN_DEADLINE = 60.0
 AVAILABLE_DEADLINE = 300.0
 """Seconds until slurmctld answers: the first time a database is made for it."""
 
@@ -58,6 +59,8 @@ class Charts:
             self.wait(f"nodeset/{NODE_SET}", "Ready")
             self.wait(f"slurmcluster/{CLUSTER}", "Ready")
             self.login_of(CLUSTER, NAMESPACE, self.login)
+            # Login pods of another image may just be taking the place of the old ones.
+            wait_until(self._closed, LOGIN_DEADLINE, f"nobody can log in after {LOGIN_DEADLINE:.0f} s: {{reason}}")
 
     def install_operator(self, images: Mapping[str, str]) -> None:
         """Install or upgrade the chart `kurm` with these images, by target, and wait for its operator."""
@@ -106,6 +109,14 @@ class Charts:
         port = service["spec"]["ports"][0]["nodePort"]
         login.write(str(self.cluster.layout.nodes[0].address), port, base64.b64decode(public).decode())
         return login
+
+    def _closed(self) -> str:
+        try:
+            self.cluster.kubectl(f"--namespace={NAMESPACE}", "rollout", "status", f"deployment/{CLUSTER}-login")
+            self.login.ssh("sinfo", deadline=15.0)
+        except LocalError as error:
+            return str(error)
+        return ""
 
     def _given(self, name: str, values: dict[str, Any]) -> tuple[str, str]:
         path = self._values / f"{name}.json"

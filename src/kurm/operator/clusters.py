@@ -34,7 +34,7 @@ T = TypeVar("T", bound=Object)
 WORKERS = 4
 GATHER = 0.05
 """Seconds between a change of what we have made and the look at it: a cluster that is made comes as 20 changes."""
-COUNT = 0.5
+COUNT = 1.0
 """Seconds between a change of a compute node and its being counted."""
 REFUSED = 60.0
 """Seconds until something that the API server has refused is tried again: a quota may have room by then."""

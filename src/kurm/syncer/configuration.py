@@ -67,10 +67,11 @@ async def get_applied(http: aiohttp.ClientSession, address: str, *, deadline: fl
         raise AppliedError(f"{address} answered what cannot be read: {error}") from error
 
 
-def status(cluster: SlurmCluster, applied: Applied | None, problem: str) -> dict[str, Any] | None:
+def status(cluster: SlurmCluster, applied: Applied | None, problem: str, version: str = "") -> dict[str, Any] | None:
     """Return our part of a SlurmCluster's status, None if it says that already.
 
-    `applied` is what was last told, None if nothing ever was; `problem` why nothing is told now, for people.
+    `applied` is what was last told, None if nothing ever was; `problem` why nothing is told now, for people; `version`
+    is Slurm's, empty while it is not known.
     """
     held = cluster.status
     known = applied.hash if applied and applied.hash else held.config_hash
@@ -81,7 +82,9 @@ def status(cluster: SlurmCluster, applied: Applied | None, problem: str) -> dict
     condition = Condition(_CONFIGURED.value, state, moment, reason, message)
     refused = {"hash": applied.refused, "message": applied.words[:MESSAGE]} if applied and applied.refused else None
     standing = msgspec.to_builtins(held.config_refused)
-    if before == condition and known == held.config_hash and (problem or refused == standing):
+    version = version or held.version
+    same = before == condition and known == held.config_hash and version == held.version
+    if same and (problem or refused == standing):
         return None
     told: dict[str, Any] = {
         "type": condition.type,
@@ -94,6 +97,7 @@ def status(cluster: SlurmCluster, applied: Applied | None, problem: str) -> dict
         "conditions": [told],
         "configHash": known,
         "configRefused": refused or (standing if problem else None),
+        "version": version,
     }
     return {name: value for name, value in parts.items() if value}
 
@@ -120,9 +124,10 @@ class Configuration:
         leads: Callable[[], bool],
         metrics: Metrics,
         changed: Callable[[], None],
+        version: Callable[[], str],
     ) -> None:
         self.pool, self.address, self.metrics = pool, address, metrics
-        self._applier, self._leads, self._changed = applier, leads, changed
+        self._applier, self._leads, self._changed, self._version = applier, leads, changed, version
         self._applied: Applied | None = None
         self._heard_at = self._now()
 
@@ -148,7 +153,7 @@ class Configuration:
         cluster = self.pool.cluster
         if cluster is None or self.pool.problem:
             return
-        if (wanted := status(cluster, self._applied, problem)) is not None:
+        if (wanted := status(cluster, self._applied, problem, self._version())) is not None:
             await self._write(cluster, wanted)
 
     async def _write(self, cluster: SlurmCluster, wanted: dict[str, Any]) -> None:

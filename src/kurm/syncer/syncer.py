@@ -92,6 +92,7 @@ class Syncer:
             leads=leads,
             metrics=self.metrics,
             changed=self._reconfigured,
+            version=lambda: slurm.release,
         )
         self.metrics.watch(slurm.traffic, self._gauges())
 

@@ -51,8 +51,7 @@ chown 402:402 /run/mysqld /var/lib/mysql
 chown 401:401 /run/slurmdbd
 chmod 700 /run/slurmdbd
 chmod 1777 /tmp /tmp/trace
-# In a pod, slurmd finds a folder of root's.
-chown 0:0 /run/slurm
+install -d -m 700 -o 401 -g 401 /run/sackd
 install -m 400 /etc/slurm/slurm.key /run/secrets/slurm.key
 """
 
@@ -157,6 +156,11 @@ class Machine(Lab):
         powers = ",".join(f"+{name}" for name in ("chown", "kill", "setgid", "setuid", "sys_chroot"))
         limits = ("setpriv", f"--bounding-set=-all,{powers}", f"--inh-caps=-all,{powers}", "--no-new-privs")
         self.start("sshd", ROOT, *limits, "/usr/local/sbin/sshd-start")
+
+    def start_sackd(self) -> None:
+        """Start the login node's sackd, which knows the users: it is who writes their names into credentials."""
+        self.start("sackd", SLURM, "/usr/local/sbin/sackd-start", "--conf-server", "127.0.0.1:6817")
+        self.until("socket", lambda: self.shell("stat -c %F /run/slurm/sack.socket").strip())
 
     def have_users(self, **users: int) -> None:
         """Have users of these numbers, in files as the operator renders them (render/users.py)."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration.images.machine import IN_FORCE, Machine
+from integration.images.machine import Machine
 from integration.slurm.lab import LabError
 
 
@@ -39,7 +39,7 @@ def test_users_are_nobody_of_the_image(machine: Machine) -> None:
 
 
 def test_a_job_runs_as_its_user_whom_slurmctld_does_not_know(machine: Machine) -> None:
-    """Names and groups travel with the credential: slurmctld's container has no users, the node and the login have."""
+    """Names and groups travel with the credential, from sackd: slurmctld's container has no users."""
     machine.start_sshd()
     machine.have_users(ada=5001)
     machine.start_slurmctld()
@@ -47,7 +47,8 @@ def test_a_job_runs_as_its_user_whom_slurmctld_does_not_know(machine: Machine) -
     machine.slurm("scontrol", "create", "NodeName=n1", "State=CLOUD", "CPUs=1", "RealMemory=100")
     machine.start_slurmd("n1")
     machine.until("idle\n", lambda: machine.slurm("sinfo", "-h", "-o", "%t"))
+    machine.start_sackd()
     script = "echo $(id -un) $(id -gn) $HOME $USER >out"
-    machine.ssh("ada", f"env SLURM_CONF={IN_FORCE} sbatch --wait --output=/dev/null --wrap='{script}'")
+    machine.ssh("ada", f"env SLURM_CONF=/run/slurm/conf/slurm.conf sbatch --wait --output=/dev/null --wrap='{script}'")
     assert machine.ssh("ada", "stat -c %U out; cat out") == "ada\nada ada /home/ada ada\n"
     assert machine.slurm("squeue", "-h", "-t", "all", "-o", "%u") == "ada\n"

@@ -4,13 +4,28 @@ import asyncio
 from functools import partial
 
 from integration.operator.stage import MISSING, Stage, until
-from kurm.kube.resources import Key, Object, Resource
+from kurm.kube.resources import EVENTS, Key, Narrow, Object, Resource
 from kurm.operator.objects import CONTENT_MAPS, SECRETS, SLURM_CLUSTERS, VOLUME_CLAIMS
 
 ANSWERS = ("True", "Answers")
 STORAGE_CLASSES = Resource(
     Object, group="storage.k8s.io", version="v1", kind="StorageClass", plural="storageclasses", namespaced=False
 )
+
+
+class Reference(Narrow):
+    """Whom an event is about."""
+
+    kind: str = ""
+
+
+class Event(Object):
+    """An event, as far as it is looked at here."""
+
+    note: str = ""
+    regarding: Reference = Reference()
+
+
 WHOLE = {"Available": ANSWERS, "Ready": ("True", "Ready")}
 
 
@@ -46,6 +61,14 @@ async def test_an_image_that_cannot_be_pulled(stage: Stage) -> None:
         assert await _of(stage, "Stalled") == ("True", "ImagePullBackOff")
         await stage.cluster()
         await until(stage.conditions, WHOLE)
+        await until(lambda: _events(stage, "Available"), ["False", "True"])
+
+
+async def _events(stage: Stage, condition: str) -> list[str]:
+    """Return what the events of the SlurmCluster say of a condition; what is said again is counted, and no new one."""
+    found = await stage.kube.list(EVENTS.of(Event), namespace=stage.place)
+    notes = [one.note.split() for one in found if one.regarding.kind == "SlurmCluster"]
+    return sorted(note[2].rstrip(":") for note in notes if note[0] == condition)
 
 
 async def _of(stage: Stage, kind: str) -> tuple[str, str] | None:

@@ -99,7 +99,10 @@ def _sshd(cluster: Cluster) -> Json:
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "KILL", "SETGID", "SETUID", "SYS_CHROOT"]},
+            "capabilities": {
+                "drop": ["ALL"],
+                "add": ["AUDIT_WRITE", "CHOWN", "KILL", "SETGID", "SETUID", "SYS_CHROOT"],
+            },
         },
         "volumeMounts": [
             {"name": "run-slurm", "mountPath": "/run/slurm"},

@@ -68,8 +68,8 @@ EXCEPTIONS: Mapping[tuple[Part, str], str] = {
         "root and privileged: it starts jobs as their users, and makes cgroups, namespaces and mounts for them"
     ),
     (Part.LOGIN, "sshd"): (
-        "root with CHOWN, KILL, SETGID, SETUID and SYS_CHROOT: sshd becomes the user who logs in, and confines its own "
-        "network-facing half"
+        "root with AUDIT_WRITE, CHOWN, KILL, SETGID, SETUID and SYS_CHROOT: sshd becomes the user who logs in, tells "
+        "the kernel of each session, or ends it, and confines its own network-facing half"
     ),
 }
 """The containers that are privileged, run as root or have a capability, by component and name, and why. No other is."""
