@@ -162,6 +162,7 @@ def test_available_is_false_while_slurmctld_is_killed(demo: Demo) -> None:
     """The pod's init ends with it; Kubernetes starts it again, and the same job goes on."""
     job = demo.ssh("sbatch --parsable --wrap 'sleep 600'").strip()
     within(30, lambda: demo.ssh(f"squeue -h -j {job} -o %T").strip(), "RUNNING")
+    time.sleep(10)  # slurmctld saves its jobs after 5 s at most, and loses what is younger
     since = demo.condition("slurmcluster/demo", "Available")["lastTransitionTime"]
     pod = demo.pods("controller")[0]["metadata"]["name"]
     demo.kubectl("exec", pod, "-c", "slurmctld", "--", "pkill", "-KILL", "-x", "slurmctld")
@@ -233,9 +234,13 @@ def test_a_changed_prolog_and_a_new_partition_are_in_force_without_a_restart(dem
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ours"}, "data": {"10-mark": script}}
         demo.kubectl("apply", "--filename=-", stdin=json.dumps(manifest))
         if mark == "first":
-            demo.change("slurmcluster/demo", {"scripts": {"prolog": [{"configMapName": "ours"}]}})
+            ours = [{"configMapName": "ours"}]
+            demo.change("slurmcluster/demo", {"scripts": {"prolog": ours, "prologSlurmctld": ours}})
         within(30, partial(in_force, demo, before), expected=True)
         assert demo.ssh("srun --ntasks 1 cat /tmp/prolog-was-here").strip() == mark
+        controller = demo.pods("controller")[0]["metadata"]["name"]
+        said = demo.kubectl("exec", controller, "-c", "slurmctld", "--", "sh", "-c", "cat /tmp/prolog-was-here")
+        assert said.strip() == mark
     before = demo.charts.get("slurmcluster/demo")["status"]["configHash"]
     partitions = [
         {"name": "batch", "nodeSets": ["workers"], "default": True},

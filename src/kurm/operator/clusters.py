@@ -112,7 +112,7 @@ class Clusters:
         if cluster is None or cluster.metadata.deletion_timestamp is not None:
             self._forget(key)
             return await self._give_back(cluster) if cluster is not None else DONE
-        cluster = await self._writes.hold(SLURM_CLUSTERS, cluster)
+        cluster = await self._writes.hold(SLURM_CLUSTERS, self._writes.latest(SLURM_CLUSTERS, cluster))
         made = await self._assembly.bring_about(cluster)
         self._tell(key, made)
         components = self._components(cluster, made)
@@ -134,6 +134,7 @@ class Clusters:
 
     def _forget(self, key: Key) -> None:
         self._inputs.forget(key)
+        self._writes.forget(SLURM_CLUSTERS, key)
         if self.rendered.pop(key, None) is not None:
             self._changed(key)
 

@@ -110,7 +110,9 @@ class NodeSets:
         node_set = self._caches.node_sets.get(key)
         if node_set is None:
             self._told_at.pop(key, None)
+            self._writes.forget(NODE_SETS, key)
             return DONE
+        node_set = self._writes.latest(NODE_SETS, node_set)
         fields = {"nodeset": str(key), "cluster": str(node_set.cluster)}
         with structlog.contextvars.bound_contextvars(**fields), self._metrics.timed("nodesets"):
             return await self._reconcile(node_set)

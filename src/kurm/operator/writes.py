@@ -25,6 +25,19 @@ class Writes:
     def __init__(self, session: Session, *, leads: Callable[[], bool], metrics: Metrics) -> None:
         self._session, self._leads, self._metrics = session, leads, metrics
         self._applier = Applier(session, MANAGER)
+        self._newer: dict[tuple[str, Key], dict[str, Any]] = {}
+
+    def latest(self, resource: Resource[T], seen: T) -> T:
+        """Return an object as our own last write has left it, if it is seen as it was before that.
+
+        A cache that has not yet heard of our own status would have a condition turn twice.
+        """
+        newer = self._newer.get((str(resource), seen.key), {})
+        if seen.metadata.resource_version not in newer:
+            self._newer.pop((str(resource), seen.key), None)
+        while found := newer.get(seen.metadata.resource_version):
+            seen = found
+        return seen
 
     async def apply(
         self, resource: Resource[T], manifest: Mapping[str, Any], *, seen: T | None, subresource: str = ""
@@ -44,7 +57,8 @@ class Writes:
     async def apply_status(self, resource: Resource[T], of: T, status: Mapping[str, Any]) -> None:
         """Make our part of a status what is given; Conflict if it is another object by now."""
         metadata = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
-        await self.apply(resource, {"metadata": metadata, "status": status}, seen=of, subresource="status")
+        answer = await self.apply(resource, {"metadata": metadata, "status": status}, seen=of, subresource="status")
+        self._remember(resource, of, answer)
 
     async def create(self, resource: Resource[T], manifest: Mapping[str, Any], **fields: str) -> T:
         """Create an object; AlreadyExists if its name is taken. `fields` stand on the line of log."""
@@ -84,6 +98,7 @@ class Writes:
         with self._counted(resource, "patch"):
             held = await add_finalizer(self._session, resource, obj, FINALIZER)
         self._wrote("patch", resource, obj.key, what="finalizer")
+        self._remember(resource, obj, held)
         return held
 
     async def let_go(self, resource: Resource[T], obj: T) -> None:
@@ -98,6 +113,12 @@ class Writes:
     def forget(self, resource: Resource[T], key: Key) -> None:
         """Forget an object that is gone."""
         self._applier.forget(resource, key)
+        self._newer.pop((str(resource), key), None)
+
+    def _remember(self, resource: Resource[T], before: T, after: T) -> None:
+        if before.metadata.resource_version != after.metadata.resource_version:
+            of = self._newer.setdefault((str(resource), before.key), {})
+            of[before.metadata.resource_version] = after
 
     def _may(self, resource: Resource[T], verb: str) -> None:
         if not self._leads():

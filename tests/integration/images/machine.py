@@ -153,7 +153,7 @@ class Machine(Lab):
     def start_sshd(self) -> None:
         """Start sshd with no more power than its container has (render/login.py), and make a key to log in."""
         self.shell(f"ssh-keygen -q -t ed25519 -N '' -f {KEY}")
-        powers = ",".join(f"+{name}" for name in ("chown", "kill", "setgid", "setuid", "sys_chroot"))
+        powers = ",".join(f"+{name}" for name in ("audit_write", "chown", "kill", "setgid", "setuid", "sys_chroot"))
         limits = ("setpriv", f"--bounding-set=-all,{powers}", f"--inh-caps=-all,{powers}", "--no-new-privs")
         self.start("sshd", ROOT, *limits, "/usr/local/sbin/sshd-start")
 

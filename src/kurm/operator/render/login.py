@@ -57,7 +57,7 @@ def deployment(cluster: Cluster) -> Json:
         "hostname": cluster.component(Part.LOGIN),
         "securityContext": SECCOMP,
         # A sidecar: it holds the key, and people work in the other container, which does not. They meet in /run/slurm.
-        "initContainers": [_sackd(cluster)],
+        "initContainers": [_sackd(cluster, users_mount)],
         "containers": [main_container(sshd, cluster.spec.login, "spec.login")],
         "volumes": [*_volumes(cluster), users_volume, *volumes],
     }
@@ -65,7 +65,7 @@ def deployment(cluster: Cluster) -> Json:
     return workload(cluster, Part.LOGIN, "Deployment", pod, replicas=cluster.spec.login.replicas)
 
 
-def _sackd(cluster: Cluster) -> Json:
+def _sackd(cluster: Cluster, users_mount: Json) -> Json:
     return {
         "name": "sackd",
         "image": cluster.spec.login.image or cluster.images.login,
@@ -83,6 +83,8 @@ def _sackd(cluster: Cluster) -> Json:
             {"name": "run-slurm", "mountPath": "/run/slurm"},
             {"name": "run-sackd", "mountPath": "/run/sackd"},
             {"name": "slurm-key", "mountPath": "/etc/slurm", "readOnly": True},
+            # It writes the user's name into the credential; a job without one is held.
+            users_mount,
         ],
     }
 

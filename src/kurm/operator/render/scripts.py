@@ -19,7 +19,9 @@ from kurm.operator.render.errors import MissingError, SpecError
 from kurm.slurm.conf import Setting
 
 FOLDER = "/etc/slurm"
-"""Where slurmctld's pod has the configuration."""
+"""Where slurmctld's pod has the newest configuration, in force or not."""
+IN_FORCE = "/run/slurmctld/in-force"
+"""Where it has the one in force: slurmctld's own scripts must not be those of a configuration that was refused."""
 NAME_LENGTH = 240
 """Letters of a script's file name. slurmd writes it with `.new` behind at first, and file systems take 255."""
 
@@ -75,7 +77,7 @@ def hooks(scripts: Scripts, config_maps: ConfigMaps) -> Hooks:
     ):
         if own := dict(_collected(kind, sources, config_maps)):
             files |= own | {kind.file: _in_order(kind, own)}
-            settings.append(Setting(kind.setting, f"{FOLDER}/{kind.file}"))
+            settings.append(Setting(kind.setting, f"{IN_FORCE}/{kind.file}"))
     return Hooks(files, tuple(settings))
 
 
@@ -100,7 +102,7 @@ def _check(field: str, name: str, text: str) -> None:
 
 
 def _in_order(kind: Kind, files: Mapping[str, str]) -> str:
-    calls = "".join(f"{FOLDER}/{name}\n" for name in files)
+    calls = "".join(f"{IN_FORCE}/{name}\n" for name in files)
     return (
         f"#!/bin/sh\n# Slurm would start several {kind.setting} at once. The first that fails ends it.\nset -e\n{calls}"
     )

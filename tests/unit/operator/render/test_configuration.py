@@ -236,11 +236,11 @@ def test_slurmctlds_scripts_are_run_in_order_by_one_program() -> None:
     """Slurmctld itself would start all of them at once."""
     twice = [{"configMapName": "site"}, {"configMapName": "site"}]
     found = configured(cluster(scripts={"epilogSlurmctld": twice}))
-    assert _conf(found).all("EpilogSlurmctld") == ("/etc/slurm/epilog-slurmctld",)
+    assert _conf(found).all("EpilogSlurmctld") == ("/run/slurmctld/in-force/epilog-slurmctld",)
     assert found.files["epilog-slurmctld"].splitlines()[2:] == [
         "set -e",
-        "/etc/slurm/epilog-slurmctld-00-10-clean",
-        "/etc/slurm/epilog-slurmctld-01-10-clean",
+        "/run/slurmctld/in-force/epilog-slurmctld-00-10-clean",
+        "/run/slurmctld/in-force/epilog-slurmctld-01-10-clean",
     ]
 
 
