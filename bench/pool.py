@@ -37,7 +37,7 @@ from kurm.slurm.token import Tokens
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "pool.json"
-CRDS = HERE.parent / "charts/kurm/crds"
+CRDS = HERE.parent / "charts/kurm/files/crds"
 NAMESPACE = "bench"
 IMAGES = ("controller", "slurmd", "login", "slurmrestd", "dbd", "mariadb", "kurm")
 LIMIT_SECONDS, LIMIT_WRITES = 90.0, 4.0

@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions of SlurmCluster and NodeSet, generated from their types.
 
-    python -m kurm.operator.crds charts/kurm/crds
+    python -m kurm.operator.crds charts/kurm/files/crds
 
 writes them, one file for each. What is refused at admission is refused here, by the schema and its CEL rules.
 """
@@ -21,7 +21,7 @@ from kurm.domain.spec import GROUP, NAME_LENGTH, VERSION, Json, Rule, Spec
 from kurm.operator.schema import RULES, cel, schema
 from kurm.slurm.owned import OWNED, REFUSED
 
-COMMAND = "python -m kurm.operator.crds charts/kurm/crds"
+COMMAND = "python -m kurm.operator.crds charts/kurm/files/crds"
 
 
 @dataclass(frozen=True)

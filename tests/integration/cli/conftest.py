@@ -16,7 +16,7 @@ from kurm.kube.resources import Object
 from kurm.kube.session import Session
 from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS
 
-CRDS = (Path(__file__).resolve().parents[3] / "charts/kurm/crds").resolve()  # kubectl takes no link to a folder
+CRDS = Path(__file__).resolve().parents[3] / "charts/kurm/files/crds"
 
 
 @pytest.fixture(scope="session")

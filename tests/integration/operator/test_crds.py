@@ -39,7 +39,7 @@ CRDS = Resource(
 )
 CLUSTERS = Resource(Dynamic, group=GROUP, version=VERSION, kind="SlurmCluster", plural="slurmclusters")
 NODE_SETS = Resource(Dynamic, group=GROUP, version=VERSION, kind="NodeSet", plural="nodesets")
-FILES = Path(__file__).parents[3] / "charts/kurm/crds"
+FILES = Path(__file__).parents[3] / "charts/kurm/files/crds"
 STRICT = {"fieldValidation": "Strict"}
 SINCE = "2026-11-21T16:15:42Z"
 

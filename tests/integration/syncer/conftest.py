@@ -17,7 +17,7 @@ from kurm.kube.resources import Object
 from kurm.kube.session import Session
 from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS
 
-CRDS = Path(__file__).resolve().parents[3] / "charts/kurm/crds"
+CRDS = Path(__file__).resolve().parents[3] / "charts/kurm/files/crds"
 
 
 @pytest.fixture(scope="session")

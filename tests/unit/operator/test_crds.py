@@ -25,7 +25,7 @@ each_type = pytest.mark.parametrize("spec", TYPES, ids=lambda spec: spec.__name_
 @each_kind
 def test_committed_crds_are_those_of_the_types(kind: Kind) -> None:
     """Whoever changes a type writes the files anew."""
-    committed = (ROOT / "charts/kurm/crds" / f"{kind.plural}.yaml").read_text()
+    committed = (ROOT / "charts/kurm/files/crds" / f"{kind.plural}.yaml").read_text()
     assert committed == crds.rendered(kind), f"out of date: run {crds.COMMAND}"
 
 
