@@ -8,7 +8,7 @@ import pytest
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 STATE = Path("/var/lib/kurm/local")
-TAIL = 30
+TAIL = 5
 
 
 @pytest.hookimpl(wrapper=True)

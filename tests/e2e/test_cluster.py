@@ -287,7 +287,11 @@ def test_a_second_cluster_comes_and_goes_beside_the_first(demo: Demo) -> None:
     login = Login(demo.charts.cluster.layout.state / "staging")
     user = demo.charts.user() | {"sshKeys": [login.public_key()]}
     values = {
-        "cluster": {"login": {"users": [user]}, "accounting": {"enabled": False}},
+        "cluster": {
+            "controller": {"storage": {"whenDeleted": "Delete"}},
+            "login": {"users": [user]},
+            "accounting": {"enabled": False},
+        },
         "sharedVolumes": {"home": {"keep": False}},
     }
     demo.charts.install("staging", "staging", values)

@@ -26,6 +26,8 @@ NOBODY = "127.0.0.1"
 """Where no slurmdbd and no slurmd is: this container."""
 UNKNOWN = re.compile(r"slurmdbd|\bTRES\b|\bqos\b", re.IGNORECASE)
 """In a fatal error of a cluster with accounting: it is about what only slurmdbd knows, so the trial cannot judge."""
+IN_FORCE = "/run/slurmctld/in-force"
+"""Where slurm.conf names programs that come with it (PrologSlurmctld); those on trial are not there yet."""
 NODE = f"NodeName=kurm-trial NodeAddr={NOBODY} State=CLOUD"
 """gres.conf is not read before there is a node. This one is powered down, so nobody tries to reach it."""
 _SETTING = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*(?:#.*)?$")
@@ -41,6 +43,7 @@ async def trial(folder: Path, processes: Processes, environment: Mapping[str, st
     """
     conf = folder / "slurm.conf.trial"
     text = (folder / "slurm.conf").read_text(errors="surrogateescape")
+    text = text.replace(f"{IN_FORCE}/", f"{folder}/")
     with tempfile.TemporaryDirectory(prefix="slurmctld-trial-") as state:
         try:
             conf.write_text(trial_conf(text, Path(state)), errors="surrogateescape")

@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
 import structlog
 
 from kurm.kube.backoff import TICK, Backoff
 from kurm.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from kurm.kube.resources import LEASES, Key, Lease, micro_time
+from kurm.kube.resources import LEASES, Key, Lease, OwnerReference, micro_time
 from kurm.kube.session import Session
 
 log = structlog.get_logger("kurm.kube")
@@ -45,8 +46,18 @@ class Terms:
 class Leadership:
     """One candidate for one Lease. `identity` must be its own (a pod's name and UID)."""
 
-    def __init__(self, session: Session, lease: Key, identity: str, terms: Terms | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        lease: Key,
+        identity: str,
+        terms: Terms | None = None,
+        *,
+        owner: Callable[[], OwnerReference | None] = lambda: None,
+    ) -> None:
+        """`owner` is asked when the Lease is made: the object with which it is to go."""
         self.session = session
+        self.owner = owner
         self.key = lease
         self.identity = identity
         self.terms = terms or Terms()
@@ -166,8 +177,11 @@ class Leadership:
         if lease is None or lease.spec.holder_identity != self.identity:
             spec |= {"acquireTime": now, "leaseTransitions": lease.spec.lease_transitions + 1 if lease else 0}
         metadata = {"name": self.key.name, "namespace": self.key.namespace}
-        metadata |= {"resourceVersion": lease.metadata.resource_version} if lease else {}
-        return {"metadata": metadata, "spec": spec}
+        if lease is not None:
+            return {"metadata": metadata | {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
+        owner = self.owner()
+        references = {"ownerReferences": [msgspec.to_builtins(owner)]} if owner else {}
+        return {"metadata": metadata | references, "spec": spec}
 
     def _observe(self, lease: Lease) -> None:
         # The spec alone counts: somebody's label on the Lease is no sign of life of its holder.

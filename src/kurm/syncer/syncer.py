@@ -15,7 +15,7 @@ from kurm.kube import lease
 from kurm.kube.apply import Applier
 from kurm.kube.events import Recorder
 from kurm.kube.lease import Leadership
-from kurm.kube.resources import Key
+from kurm.kube.resources import Key, OwnerReference
 from kurm.kube.session import Session as KubeSession
 from kurm.kube.watch import Pace as WatchPace
 from kurm.slurm.session import Session as SlurmSession
@@ -24,7 +24,7 @@ from kurm.syncer.conditions import Conditions
 from kurm.syncer.configuration import PORT as STATUS_PORT
 from kurm.syncer.configuration import Configuration
 from kurm.syncer.metrics import Gauges, Metrics
-from kurm.syncer.objects import MANAGER
+from kurm.syncer.objects import MANAGER, SLURM_CLUSTERS
 from kurm.syncer.pool import Pool
 from kurm.syncer.records import Records
 from kurm.syncer.rounds import Rounds
@@ -66,7 +66,7 @@ class Syncer:
     def __init__(self, kube: KubeSession, slurm: SlurmSession, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(settings.cluster, settings.namespace)
-        self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms)
+        self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms, owner=self._owner)
         self.pool = Pool(kube, settings.namespace, settings.cluster, pace=settings.watch_pace)
         self.records = Records(slurm, pace=settings.pace)
         self._recorder = Recorder(kube, f"kurm.dev/{MANAGER}", settings.identity)
@@ -105,6 +105,7 @@ class Syncer:
             # Read before we lead, so that a second syncer takes over at once.
             followers = [reading.create_task(one.run()) for one in (self.pool, self.records)]
             try:
+                await self._cluster_is_there()
                 await self.leadership.run(self._write)
             finally:
                 for task in followers:
@@ -121,6 +122,22 @@ class Syncer:
         holder = self.leadership.holder or "nobody"
         problems = [] if self.leadership.leads else [f"does not lead: {holder} holds lease {self.settings.lease}"]
         return [*problems, *filter(None, (self.pool.problem, self.records.problem))]
+
+    async def _cluster_is_there(self) -> None:
+        """Wait for our SlurmCluster: the Lease is to go with it, and without one there is nothing to do."""
+        there = asyncio.Event()
+        self.pool.clusters.on_change(lambda change: there.set() if change.new else None)
+        await self.pool.clusters.wait_synced(float("inf"))
+        if self.pool.cluster is None:
+            log.warning("there is no such SlurmCluster; waiting for it")
+            await there.wait()
+
+    def _owner(self) -> OwnerReference | None:
+        cluster = self.pool.cluster
+        if cluster is None:
+            return None
+        kind = SLURM_CLUSTERS.kind
+        return OwnerReference(kind, cluster.metadata.name, cluster.metadata.uid, SLURM_CLUSTERS.api_version)
 
     async def _write(self) -> None:
         for cache in self.pool.caches:

@@ -124,6 +124,18 @@ def test_a_prolog_that_has_changed_runs_before_the_next_job(machine: Machine) ->
     assert run_job(machine) == ["prolog-a", "prolog-c"]
 
 
+def test_slurmctlds_own_scripts_come_with_their_configuration(machine: Machine) -> None:
+    """They are named by the path of what is in force, where they are not yet while they are on trial."""
+    machine.start_slurmctld()
+    machine.until("h1", lambda: machine.told()["hash"])
+    script = {"prolog-slurmctld": "#!/bin/sh\nexit 0\n"}
+    machine.project("h2", machine.extended("PrologSlurmctld=/run/slurmctld/in-force/prolog-slurmctld") | script)
+    machine.until({"hash": "h2", "refused": "", "words": ""}, machine.told, seconds=10)
+    machine.project("h3", machine.extended("PrologSlurmctld=/run/slurmctld/in-force/nowhere"))
+    machine.until("h3", lambda: machine.told()["refused"], seconds=10)
+    assert "Invalid PrologSlurmctld(`nowhere`)" in machine.told()["words"]
+
+
 SLURMD = "pgrep --oldest --full '^slurmd -D'"
 
 

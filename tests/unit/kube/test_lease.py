@@ -7,12 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kurm.kube.lease import Leadership, LeadershipLost, Terms
-from kurm.kube.resources import LEASES, Key
+from kurm.kube.resources import LEASES, Key, OwnerReference
 from kurm.kube.session import Session
 from unit.kube.fake_api import FakeApi, Fault
 from unit.kube.fake_objects import Objects
@@ -167,6 +168,18 @@ async def test_fields_of_others_survive() -> None:
         lease = objects.read("coordination.k8s.io/v1/leases", (LEASE.namespace, LEASE.name))
         assert (lease["metadata"]["labels"], lease["spec"]["preferredHolder"]) == ({"a": "b"}, "x")
         assert lease["spec"]["holderIdentity"] == "candidate-0"
+
+
+async def test_a_lease_goes_with_its_owner() -> None:
+    """It is made with a reference to the object whose daemon it is for: the garbage collector does the rest."""
+    owner = OwnerReference("SlurmCluster", "demo", "uid-1", "kurm.dev/v1alpha1")
+    async with candidates(1) as (first,):
+        first.leadership.owner = lambda: owner
+        first.task = asyncio.create_task(first.live())
+        await asyncio.sleep(10)
+        lease = first.api.objects.read("coordination.k8s.io/v1/leases", (LEASE.namespace, LEASE.name))
+        (made,) = lease["metadata"]["ownerReferences"]
+        assert msgspec.convert(made, OwnerReference) == owner
 
 
 @pytest.mark.parametrize("terms", [(15, 15, 2), (15, 10, 5), (10, 15, 2), (15, 10, 0)])
