@@ -64,6 +64,10 @@ class Unreachable(KubeError):
         self.server = server
 
 
+class Silent(Unreachable):
+    """An open stream that has brought nothing for too long: it is quiet, or dead. To open it anew tells which."""
+
+
 class ApiError(KubeError):
     """The API server refused. `reason` is Kubernetes' own word; `retry_after` is in seconds, None if none was given."""
 

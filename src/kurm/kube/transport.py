@@ -14,7 +14,15 @@ import structlog
 
 import kurm
 from kurm.kube.config import Config
-from kurm.kube.errors import ApiError, ServiceUnavailable, TooManyRequests, Unauthorized, Unreachable, from_response
+from kurm.kube.errors import (
+    ApiError,
+    ServiceUnavailable,
+    Silent,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    from_response,
+)
 
 log = structlog.get_logger("kurm.kube")
 
@@ -138,8 +146,12 @@ class Transport:
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         # Not readline(): it fails on lines past a limit, and one object on one line may be 3 MB.
         with self._told_as_unreachable():
-            while chunk := await answer.content.readany():
-                yield chunk
+            try:
+                while chunk := await answer.content.readany():
+                    yield chunk
+            except aiohttp.SocketTimeoutError as error:
+                check = "the network on the way, if it goes on"
+                raise Silent(self.config.server, "an open stream has brought nothing for too long", check) from error
 
     async def _open(
         self,

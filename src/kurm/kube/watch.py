@@ -32,6 +32,7 @@ from kurm.kube.errors import (
     InternalError,
     KubeError,
     ServiceUnavailable,
+    Silent,
     Status,
     Timeout,
     TooManyRequests,
@@ -274,7 +275,8 @@ class Pace:
     forget_failures: float = 120.0
     # The API server ends a stream after this (and up to twice this, so that streams do not end together).
     stream: float = 300.0
-    # The API server sends a bookmark every minute; a stream that is silent for longer is dead, and opened anew.
+    # The API server sends a bookmark every minute, but none of a resource that it has seen no event of since its start.
+    # So a stream that is silent for longer is quiet or dead, and opened anew: a dead server does not answer that.
     silence: float = 90.0
     # A stream that ends in good order sooner than this is a failure: opened again at once it would be a busy loop.
     shortest_stream: float = 1.0
@@ -322,6 +324,10 @@ class Watcher(Generic[T]):
                 if self._now() - opened_at >= self.pace.shortest_stream:
                     continue
                 problem = f"the watch ended within {self.pace.shortest_stream:g} s of its opening"
+            except Silent as error:
+                self._step(Failed(error), tell)
+                log.debug("watch opened anew", resource=str(self.resource), why=str(error))
+                continue
             except KubeError as error:
                 self._step(Failed(error), tell)
                 problem = str(error)

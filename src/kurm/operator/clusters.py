@@ -73,7 +73,7 @@ class Clusters:
 
     def _watch(self) -> None:
         add, caches = self.controller.queue.add, self._caches
-        caches.clusters.on_change(lambda change: add(change.key))
+        caches.clusters.on_change(lambda change: add(change.key, after=COUNT if _told_only(change) else 0.0))
         for cache in caches.made.values():
             cache.on_change(lambda change: self._look_at(_clusters_of(change), GATHER))
         caches.pods.on_change(self._pod_changed)
@@ -190,6 +190,22 @@ class Clusters:
             Key(key.namespace, names.component(key.name, Part.LOGIN))
         )
         return clusterstatus.login_address(service, self._caches.pods_of(key, Part.LOGIN))
+
+
+def _told_only(change: Change[SlurmCluster]) -> bool:
+    """Whether nothing but the status has changed, as after our own write of it.
+
+    Counts may have moved on by then, and an answer to each answer would be a write for every node.
+    """
+    old, new = change.old, change.new
+    return bool(old and new) and _wish(old) == _wish(new)
+
+
+def _wish(cluster: SlurmCluster | None) -> object:
+    if cluster is None:
+        return None
+    metadata = cluster.metadata
+    return metadata.uid, metadata.generation, metadata.deletion_timestamp, metadata.finalizers
 
 
 def _clusters_of(change: Change[T]) -> set[Key]:

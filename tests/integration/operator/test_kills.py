@@ -1,6 +1,7 @@
 """Whenever the operator is killed, the end is the same: nothing missing, nothing twice, nothing left over."""
 
 import asyncio
+import contextlib
 import random
 import signal
 import sys
@@ -15,13 +16,14 @@ import pytest
 
 from integration.operator.stage import IMAGES, OPERATOR, Stage, until
 from kurm.domain.agreement import RELEASE
-from kurm.kube.resources import Key
+from kurm.kube.errors import NotFound
+from kurm.kube.resources import Key, Object
 from kurm.operator.objects import NODE_SETS, SLURM_CLUSTERS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-KILLS = 14
+KILLS = 50
 OBJECTS = (
     *("ConfigMap/{0}-authorized-keys", "ConfigMap/{0}-config", "ConfigMap/{0}-users", "Deployment/{0}-login"),
     *("Deployment/{0}-syncer", "PersistentVolumeClaim/{0}-controller", "Role/{0}-syncer", "RoleBinding/{0}-syncer"),
@@ -61,42 +63,21 @@ async def _start(stage: Stage, folder: Path) -> Process:
         )
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 async def test_killed_at_random_moments(stage: Stage, tmp_path: Path) -> None:
-    """Two clusters are made, scaled, reconfigured, and one of them is deleted, while the operator is killed."""
+    """Two clusters are made, scaled, reconfigured, and one of them is deleted, again and again, with a kill at each."""
     dice = random.Random(stage.place)  # noqa: S311 - the seed is the namespace's name
     nodes = await stage.add_nodes(6)
-
-    async def made() -> None:
-        for name in ("demo", "gone"):
-            await stage.cluster(name, controller={"storage": {"whenDeleted": "Delete"}})
-            await stage.node_set(f"{name}s", name, replicas=3)
-
-    async def deleted() -> None:
-        await stage.kube.delete(SLURM_CLUSTERS, Key(stage.place, "gone"))
-        await stage.kube.delete(NODE_SETS, Key(stage.place, "gones"))
-
-    batch = [{"name": "batch", "nodeSets": ["demos"]}]
-    storage = {"storage": {"whenDeleted": "Delete"}}
-    people: list[Callable[[], Awaitable[None]]] = [
-        made,
-        lambda: stage.node_set("demos", replicas=1),
-        lambda: stage.cluster(controller=storage, partitions=batch),
-        lambda: stage.node_set("demos", replicas=3),
-        deleted,
-        lambda: stage.cluster(controller=storage | {"annotations": {"a": "b"}}, partitions=batch),
-        lambda: stage.node_set("demos", annotations={"new": "template"}),
-    ]
+    deeds = _deeds(stage)
     keys: dict[str, str] = {}
     for number in range(KILLS):
         async with operator(stage, tmp_path):
-            await asyncio.sleep(dice.uniform(1.0, 4.0))
-            if number % 2 == 0 and people:
-                await people.pop(0)()
-                await asyncio.sleep(dice.uniform(0.0, 1.0))
+            await asyncio.sleep(dice.uniform(0.5, 2.0))  # it is there after one second
+            await deeds[number % len(deeds)]()
+            await asyncio.sleep(dice.uniform(0.0, 1.5))
         keys = await _unchanged_keys(stage, keys)
     async with operator(stage, tmp_path) as last:
-        for deed in people:
+        for deed in deeds:
             await deed()
         expected = {name.format("demo") for name in OBJECTS} | {f"ClusterRoleBinding/kurm-syncer.{stage.place}.demo"}
         await until(lambda: _names(stage), expected, within=60)
@@ -109,6 +90,32 @@ async def test_killed_at_random_moments(stage: Stage, tmp_path: Path) -> None:
         last.send_signal(signal.SIGTERM)
         async with asyncio.timeout(5):
             assert await last.wait() == 0
+
+
+def _deeds(stage: Stage) -> "list[Callable[[], Awaitable[None]]]":
+    """Return what people do, in an order that can begin anew."""
+    storage = {"storage": {"whenDeleted": "Delete"}}
+    batch = [{"name": "batch", "nodeSets": ["demos"]}]
+
+    async def made() -> None:
+        for name in ("demo", "gone"):
+            await stage.cluster(name, controller=storage)
+            await stage.node_set(f"{name}s", name, replicas=3)
+
+    async def deleted() -> None:
+        for resource, name in ((SLURM_CLUSTERS.of(Object), "gone"), (NODE_SETS.of(Object), "gones")):
+            with contextlib.suppress(NotFound):
+                await stage.kube.delete(resource, Key(stage.place, name))
+
+    return [
+        made,
+        lambda: stage.node_set("demos", replicas=1),
+        lambda: stage.cluster(controller=storage, partitions=batch),
+        lambda: stage.node_set("demos", replicas=3),
+        deleted,
+        lambda: stage.cluster(controller=storage | {"annotations": {"a": "b"}}, partitions=batch),
+        lambda: stage.node_set("demos", annotations={"new": "template"}),
+    ]
 
 
 async def _names(stage: Stage) -> set[str]:
