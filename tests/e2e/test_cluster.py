@@ -130,6 +130,19 @@ def test_the_demo_shows_three_nodes_and_success(demo: Demo) -> None:
     assert "Exit code = 0" in demo.printed.splitlines()
 
 
+def test_the_command_shows_it_explains_it_and_logs_in(demo: Demo) -> None:
+    """`kurm status` has nothing to complain of, `kurm explain` knows each node, `kurm ssh` needs no open port."""
+    about = ("--kubeconfig", demo.charts.cluster.layout.kubeconfig, "-n", NAMESPACE)
+    assert run(KURM, "status", *about).startswith("All is well: 1 cluster, 1 node set, 4 of 4 nodes in service.")
+    said = run(KURM, "explain", "nodeset", "workers", *about)
+    rows = [line.split() for line in said.splitlines()]
+    states = {row[0]: row[1] for row in rows if row and row[0] in {"n0", "n1"}}
+    assert states == {"n0": "NodeSelector", "n1": "InService"}
+    key = demo.charts.login.folder / "id_ed25519"
+    words = ("researcher@", *about, "-i", key, "--", "sh", "-c", 'echo "$USER $0"; sinfo -h -o %D')
+    assert run(KURM, "ssh", *words).split() == ["researcher", "sh", "4"]
+
+
 def test_the_same_charts_once_more_change_nothing(demo: Demo) -> None:
     """No write, no new generation, no restart: Helm's record of the release apart, all objects stay what they were."""
     time.sleep(5)  # conditions of a cluster that has just come up settle

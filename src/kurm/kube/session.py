@@ -226,10 +226,11 @@ class Session:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, query: Mapping[str, str], silence: float
+        self, path: str, *, query: Mapping[str, str], silence: float, gulp: float = 0.0
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
         """Open an answer that does not end by itself (a watch, a log), as chunks of bytes; see Transport.stream."""
-        async with self._transport.stream(path, query=query, deadline=self.deadline, silence=silence) as chunks:
+        times = {"deadline": self.deadline, "silence": silence, "gulp": gulp}
+        async with self._transport.stream(path, query=query, **times) as chunks:
             yield chunks
 
 

@@ -117,12 +117,19 @@ class Transport:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, query: Mapping[str, str], deadline: float = DEADLINE_SECONDS, silence: float = 90.0
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        deadline: float = DEADLINE_SECONDS,
+        silence: float = 90.0,
+        gulp: float = 0.0,
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
         """Open a GET whose answer is read as it comes, in chunks of any size.
 
         The answer must begin within `deadline` seconds, and never be silent for longer than `silence` seconds: a
-        connection can die without either side being told.
+        connection can die without either side being told. For `gulp` seconds after each chunk nothing is read, so that
+        what follows closely comes together: a wake-up for each single event costs several times what the event does.
         """
         try:
             async with asyncio.timeout(deadline):
@@ -130,7 +137,7 @@ class Transport:
         except TimeoutError as error:
             raise self._unreachable(error, f"GET {path} did not begin to answer in {deadline:g} s") from error
         try:
-            async with aclosing(self._chunks(answer)) as chunks:
+            async with aclosing(self._chunks(answer, gulp)) as chunks:
                 yield chunks
         finally:
             _drop(answer)
@@ -143,12 +150,14 @@ class Transport:
             _drop(answer)
             raise
 
-    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, answer: aiohttp.ClientResponse, gulp: float) -> AsyncGenerator[bytes, None]:
         # Not readline(): it fails on lines past a limit, and one object on one line may be 3 MB.
         with self._told_as_unreachable():
             try:
                 while chunk := await answer.content.readany():
                     yield chunk
+                    if gulp:
+                        await _leave_unread(answer, gulp)
             except aiohttp.SocketTimeoutError as error:
                 check = "the network on the way, if it goes on"
                 raise Silent(self.config.server, "an open stream has brought nothing for too long", check) from error
@@ -218,6 +227,18 @@ class Transport:
             case _:
                 check = "the API server's log: it hung up"
         return Unreachable(self.config.server, said, check)
+
+
+async def _leave_unread(answer: aiohttp.ClientResponse, seconds: float) -> None:
+    """Let what comes pile up in the socket; without this the loop would still wake up for each piece of it."""
+    transport = answer.connection.transport if answer.connection else None
+    if transport is None:
+        return  # all of it is here
+    transport.pause_reading()
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        transport.resume_reading()
 
 
 def _drop(answer: aiohttp.ClientResponse) -> None:

@@ -350,7 +350,7 @@ class Watcher(Generic[T]):
         query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": f"{limit:.0f}"}
         query |= {"resourceVersion": version} | selectors(self.selection.labels, self.selection.fields)
         path = self.resource.path(namespace=self.selection.namespace)
-        async with self.session.stream(path, query=query, silence=self.pace.silence) as chunks:
+        async with self.session.stream(path, query=query, silence=self.pace.silence, gulp=self.pace.gulp) as chunks:
             self._heard()
             self._step(Opened(), tell)
             cut = Lines()
@@ -361,8 +361,6 @@ class Watcher(Generic[T]):
                     if isinstance(stimulus, Failed):
                         raise stimulus.error
                     self._step(stimulus, tell)
-                if self.pace.gulp:
-                    await asyncio.sleep(self.pace.gulp)
         self._step(Ended(), tell)
 
     def _step(self, stimulus: Stimulus[T], tell: Callable[[Event[T]], None]) -> None:
