@@ -32,8 +32,10 @@ FORWARDED = (*ENDING, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 EVERY = 0.5
 """Seconds between looks at /etc/slurm. Polling reads a file of 16 letters. inotify would gain a quarter of a second of
 the many that the kubelet takes, and Python has no interface to it."""
-VERDICT_SECONDS = 60.0
+VERDICT_SECONDS = 10.0
 """Until slurmctld says whether it has taken a configuration; with 10,000 jobs it takes a few seconds."""
+SIGNALS = 6
+"""How often it is asked. A signal that comes as it goes on after a refusal can be lost, and one too many is harmless."""
 
 
 class EndedError(Exception):
@@ -171,16 +173,16 @@ class Init:
         """Have slurmctld read its configuration again; return its words if it does not take it, else nothing."""
         said: list[str] = []
         with self.log.listen() as lines:
-            self.processes.send(signal.SIGHUP)
-            try:
-                async with asyncio.timeout(VERDICT_SECONDS):
-                    while not (line := await lines.get()).startswith((TAKEN, REFUSED)):
-                        said.append(line)
-            except TimeoutError:
-                return f"slurmctld did not say within {VERDICT_SECONDS:.0f} s whether it takes it"
-        if line.startswith(TAKEN):
-            return ""
-        return words(said, hidden=self._hidden(found)) or f"{REFUSED}."
+            for _ in range(SIGNALS):
+                self.processes.send(signal.SIGHUP)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(VERDICT_SECONDS):
+                        while not (line := await lines.get()).startswith((TAKEN, REFUSED)):
+                            said.append(line)
+                    if line.startswith(TAKEN):
+                        return ""
+                    return words(said, hidden=self._hidden(found)) or f"{REFUSED}."
+        return f"slurmctld did not say within {SIGNALS * VERDICT_SECONDS:.0f} s whether it takes it"
 
     async def _newest(self) -> str:
         """Keep a copy of what is projected now, and return its hash."""

@@ -45,6 +45,8 @@ GATHER = 0.2
 and each look is at all of them."""
 STATUS_EVERY = 1.0
 """Seconds between two writes of a status that differ in figures only."""
+ARRIVAL = 10.0
+"""Seconds that the SlurmCluster of a new NodeSet may take to come: one chart makes both, in whatever order."""
 REFUSED = 60.0
 """Seconds until something that the API server has refused is tried again: a quota may have room by then."""
 
@@ -142,7 +144,8 @@ class NodeSets:
             return DONE
         silent = "" if gone else self._silent(node_set)
         wait = await self._write_status(fleet, [*troubles, *fleet.troubles, *outcome.troubles], silent)
-        return _result(outcome, wait)
+        awaited = cluster is None and _young(node_set)
+        return _result(outcome, ARRIVAL if awaited and wait is None else wait)
 
     async def _gone(self, node_set: NodeSet, cluster: SlurmCluster | None) -> bool:
         """Whether the SlurmCluster is deleted, or about to be. That it is not in the cache is not enough to know it."""
@@ -224,7 +227,12 @@ def _leaving(node_set: NodeSet, *, deleted: bool, gone: bool) -> str:
 
 def _missing(node_set: NodeSet) -> Trouble:
     message = f"spec.clusterRef.name: there is no SlurmCluster {node_set.cluster.name!r} in this namespace"
-    return Trouble("MissingSlurmCluster", message)
+    return Trouble("MissingSlurmCluster", message, stuck=not _young(node_set))
+
+
+def _young(node_set: NodeSet) -> bool:
+    made = node_set.metadata.creation_timestamp
+    return made is not None and (datetime.now(UTC) - made).total_seconds() < ARRIVAL
 
 
 def draining(pod: Pod) -> bool:

@@ -37,7 +37,7 @@ def test_a_cluster_with_accounting_comes_up_in_any_order(machine: Machine) -> No
     machine.until({"hash": "h3", "refused": "h4", "words": words}, machine.told, seconds=20)
     machine.until("main*\npaid\n", lambda: machine.slurm("sinfo", "-h", "-o", "%P"))
     machine.project("h5", machine.extended(*ACCOUNTING, "Nonsense=1"))
-    machine.until("h5", lambda: machine.told()["refused"], seconds=20)
+    machine.until("h5", lambda: machine.told()["refused"], seconds=30)
     assert "unrecognized key: Nonsense" in machine.told()["words"]
     registered = machine.slurm("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=Cluster,ControlPort")
     assert registered == "lab|6817\n"
