@@ -35,7 +35,7 @@ the many that the kubelet takes, and Python has no interface to it."""
 VERDICT_SECONDS = 10.0
 """Until slurmctld says whether it has taken a configuration; with 10,000 jobs it takes a few seconds."""
 SIGNALS = 6
-"""How often it is asked. A signal that comes while it resumes after a refusal can be lost; one too many does no harm."""
+"""How often it is asked. A signal that comes while it resumes after a refusal can be lost; one too many is harmless."""
 
 
 class EndedError(Exception):
