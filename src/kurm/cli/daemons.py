@@ -93,10 +93,16 @@ def syncer(
         Path | None, typer.Option(help="Default: $KUBECONFIG, or the pod's service account.", dir_okay=False)
     ] = None,
     identity: Annotated[str, typer.Option(help="Name in the Lease. Default: the host's name.")] = "",
+    drain_condition: Annotated[
+        list[str] | None,
+        typer.Option(help="Type of a Kubernetes node's condition that drains it while it is True; may be repeated."),
+    ] = None,
 ) -> None:
     """Keep a SlurmCluster's node records, slurmd pods and Kubernetes nodes in agreement."""
     name = identity or os.uname().nodename
-    settings = Settings(cluster, namespace, name, controller=controller)
+    settings = Settings(
+        cluster, namespace, name, controller=controller, drain_conditions=frozenset(drain_condition or ())
+    )
     tokens = Tokens(jwt_key.read_bytes, SLURM_USER)
 
     try:

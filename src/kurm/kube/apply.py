@@ -65,10 +65,20 @@ class Applier:
         return answer
 
     async def apply_status(
-        self, resource: Resource[T], of: T, status: Mapping[str, Any], *, deadline: float | None = None
+        self,
+        resource: Resource[T],
+        of: T,
+        status: Mapping[str, Any],
+        *,
+        annotations: Mapping[str, str] | None = None,
+        deadline: float | None = None,
     ) -> T:
-        """Make the status of the object that was seen what is given; Conflict if it is another one by now."""
+        """Make the status of the object that was seen what is given; Conflict if it is another one by now.
+
+        Annotations go with it in the one write, where the kind's status subresource takes them: a pod's and a node's do.
+        """
         metadata = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
+        metadata |= {"annotations": dict(annotations)} if annotations else {}
         manifest = {"metadata": {name: value for name, value in metadata.items() if value}, "status": status}
         return await self.apply(resource, manifest, seen=of, subresource="status", deadline=deadline)
 
