@@ -20,6 +20,8 @@ OURS = "kurm: "
 REASON = f"{GROUP}/reason"
 """Annotation of a Node: why it is cordoned, in words."""
 
+CONDITION_TYPE = r"^[A-Za-z0-9][A-Za-z0-9_./-]*$"
+"""What a condition may be called: as Kubernetes has it, and without what would break the line of a `Memory`."""
 CORDONED, RELEASED, CONDITION, NOT_READY, POD = "cordoned", "released", "condition", "not-ready", "pod"
 _STRENGTH = (CORDONED, RELEASED, CONDITION, NOT_READY, POD)
 LONGEST = 200

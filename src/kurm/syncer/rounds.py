@@ -253,7 +253,6 @@ class Rounds:
 
 def _told(call: Call) -> dict[str, str]:
     if isinstance(call, Change):
-        parts = {"state": call.update.state, "reason": call.update.reason, "extra": call.update.extra}
-        parts["comment"] = call.update.comment
-        return {name: value for name, value in parts.items() if value}
+        told = ("state", "reason", "extra", "comment")
+        return {name: value for name in told if (value := getattr(call.update, name))}
     return {}
