@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kurm.domain.causes import OURS, RELEASED, Cause, Memory, of_pod, released, strongest_first
+from kurm.domain.causes import OURS, POD, RELEASED, Cause, Memory, of_pod, released, strongest_first
 from kurm.domain.noderecord import NodeRecord, feature
 from kurm.domain.spec import GROUP
 
@@ -257,8 +257,8 @@ def _of_pod(pod: Pod | None, record: Record) -> Iterator[Cause]:
     Nothing before a first slurmd has come to the record: it takes jobs then that wait for one, and a drain would end
     them. A drain of ours is lifted only with a slurmd that answers: where one has just gone Slurm still sends it jobs.
     """
-    if not record.attached:
-        return
+    if not record.attached and Memory.of(record.comment).drained_for != POD:
+        return  # a slurmctld that was started again does not know of a slurmd that has gone, and remembers our drain
     if pod is None:
         yield of_pod("is gone")
     elif pod.terminating:

@@ -82,9 +82,11 @@ def of_node(
     found = []
     if cordoned:
         found.append(Cause(CORDONED, _with("cordoned", annotations.get(REASON, ""))))
-    for kind in sorted({*chosen} - {"Ready"}):
-        if kind in conditions and conditions[kind].status == "True":
-            found.append(Cause(f"{CONDITION}/{kind}", _with(kind, conditions[kind].message), head=kind))
+    found += [
+        Cause(f"{CONDITION}/{kind}", _with(kind, conditions[kind].message), head=kind)
+        for kind in sorted({*chosen} - {"Ready"})
+        if kind in conditions and conditions[kind].status == "True"
+    ]
     ready = conditions.get("Ready")
     if ready is not None and ready.status != "True":
         found.append(Cause(NOT_READY, _with("node not ready", ready.message), head="node not ready"))

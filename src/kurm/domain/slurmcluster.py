@@ -223,7 +223,7 @@ class Syncer(Component):
     drain_conditions: Annotated[
         tuple[_CONDITION, ...],
         Meta(
-            description="Types of node conditions, as node-problem-detector sets them: one that is True drains its node.",
+            description="Types of conditions, as node-problem-detector sets them: one that is True drains its node.",
             max_length=32,
         ),
         DISTINCT,

@@ -75,7 +75,7 @@ class Applier:
     ) -> T:
         """Make the status of the object that was seen what is given; Conflict if it is another one by now.
 
-        Annotations go with it in the one write, where the kind's status subresource takes them: a pod's and a node's do.
+        Annotations go with it in the one write, where the kind's status subresource takes them: a pod's does.
         """
         metadata = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
         metadata |= {"annotations": dict(annotations)} if annotations else {}

@@ -76,18 +76,14 @@ async def test_a_node_that_is_not_ready_and_one_with_a_chosen_condition(stage: S
     async with stage.syncer(drain_conditions=["KernelDeadlock"]):
         await until(stage.marked, {one})
         await stage.condition(one, "Ready", "Unknown", "Kubelet stopped posting node status.")
-        await until(
-            lambda: drain_of(stage, one), (True, "kurm: node not ready: Kubelet stopped posting node status.")
-        )
+        await until(lambda: drain_of(stage, one), (True, "kurm: node not ready: Kubelet stopped posting node status."))
         await stage.condition(one, "KernelDeadlock", "True", "docker hung")
         await until(lambda: drain_of(stage, one), (True, "kurm: KernelDeadlock: docker hung"))
         await stage.cordon(one)
         await until(lambda: drain_of(stage, one), CORDONED)
         await stage.condition(one, "KernelDeadlock", "False")
         await stage.uncordon(one)
-        await until(
-            lambda: drain_of(stage, one), (True, "kurm: node not ready: Kubelet stopped posting node status.")
-        )
+        await until(lambda: drain_of(stage, one), (True, "kurm: node not ready: Kubelet stopped posting node status."))
         await stage.condition(one, "OutOfPaper", "True", "nobody has chosen this one")
         await stage.condition(one, "Ready", "True")
         await until(lambda: drain_of(stage, one), IN_SERVICE)

@@ -59,7 +59,13 @@ BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
         pytest.param(CLAIM, POD, replace(IDLE, features=FEATURES[::-1]), [], id="features are a set"),
         pytest.param(UNFIT, POD, IDLE, [], id="the size of a record stays"),
         pytest.param(CLAIM, POD, IDLE, [], id="both sides agree"),
-        pytest.param(CLAIM, RELEASED, IDLE, [Drain("n1", "kurm: scaling in", "released", FOR_RELEASE)], id="a pod that shall go: drain"),
+        pytest.param(
+            CLAIM,
+            RELEASED,
+            IDLE,
+            [Drain("n1", "kurm: scaling in", "released", FOR_RELEASE)],
+            id="a pod that shall go: drain",
+        ),
         pytest.param(CLAIM, RELEASED, BY_US, [], id="drained already"),
         pytest.param(CLAIM, RELEASED, BY_ADMIN, [], id="an administrator drained first, and keeps the drain"),
         pytest.param(CLAIM, POD, BY_US, [Undrain("n1", "")], id="the cause is gone, our drain goes"),
@@ -67,15 +73,15 @@ BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
         pytest.param(None, None, BY_US, [Delete("n1")], id="nobody claims it and nothing runs"),
         pytest.param(None, POD, BY_US, [], id="its pod is still there"),
         pytest.param(None, None, replace(BY_US, busy=True), [], id="a job still runs"),
-        pytest.param(
-            None, None, IDLE, [Drain("n1", GONE_FROM_POOL, "unclaimed")], id="drained before it is deleted"
-        ),
+        pytest.param(None, None, IDLE, [Drain("n1", GONE_FROM_POOL, "unclaimed")], id="drained before it is deleted"),
         pytest.param(None, None, Record(extra="mine", draining=True), [], id="a record that is not ours is left alone"),
         pytest.param(None, None, Record(), [], id="a record without a mark is left alone"),
         pytest.param(OTHER, POD, IDLE, [Drain("n1", ANOTHER_NODE, "replaced")], id="node replaced"),
         pytest.param(OTHER, POD, replace(BY_US, busy=True), [], id="node replaced, its jobs not yet ended"),
         pytest.param(OTHER, None, BY_US, [Delete("n1")], id="node replaced, its record is made anew"),
-        pytest.param(OTHER, POD, BY_US, [Mark("n1", "uid-2", "")], id="node replaced, and a slurmd has its record already"),
+        pytest.param(
+            OTHER, POD, BY_US, [Mark("n1", "uid-2", "")], id="node replaced, and a slurmd has its record already"
+        ),
     ],
 )
 def test_what_is_done_about_a_node(

@@ -34,7 +34,9 @@ KEYS = ("cordoned", "released", "not-ready", "pod", "condition/KernelDeadlock", 
         pytest.param(
             False, {}, {"Ready": Told("Unknown", "no word")}, ["kurm: node not ready: no word"], id="not heard of"
         ),
-        pytest.param(False, {}, {"KernelDeadlock": Told("True", "stuck")}, ["kurm: KernelDeadlock: stuck"], id="chosen"),
+        pytest.param(
+            False, {}, {"KernelDeadlock": Told("True", "stuck")}, ["kurm: KernelDeadlock: stuck"], id="chosen"
+        ),
         pytest.param(False, {}, {"KernelDeadlock": Told("Unknown")}, [], id="chosen, and not known"),
         pytest.param(False, {}, {"MemoryPressure": Told("True")}, [], id="a condition that nobody has chosen"),
     ],
