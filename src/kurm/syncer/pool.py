@@ -135,17 +135,8 @@ class Pool:
         return tuple(sorted(pods, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.uid)))
 
     def pod(self, node: str) -> Pod | None:
-        """Return the pod by which the node is decided: one that shall stay before one that shall go."""
-        pods = [
-            Pod(
-                pod.metadata.uid,
-                pod.metadata.annotations.get(RELEASE, ""),
-                terminating=pod.metadata.deletion_timestamp is not None,
-                ready=pod.ready,
-            )
-            for pod in self.pods_on(node)
-        ]
-        return min(pods, key=lambda pod: (pod.terminating, bool(pod.release)), default=None)
+        """Return the pod by which a node is decided, None if there is none."""
+        return decisive(self.pods_on(node))
 
     def ready(self, node: str) -> bool:
         """Whether the kubelet says that slurmd on a node answers."""
@@ -164,6 +155,20 @@ class Pool:
             self._claims.pop(label, None)
         else:
             self._claims[label] = change.new
+
+
+def decisive(pods: Iterable[objects.Pod]) -> Pod | None:
+    """Return the pod by which a node is decided: one that shall stay before one that shall go, and is going."""
+    found = [
+        Pod(
+            pod.metadata.uid,
+            pod.metadata.annotations.get(RELEASE, ""),
+            terminating=pod.metadata.deletion_timestamp is not None,
+            ready=pod.ready,
+        )
+        for pod in pods
+    ]
+    return min(found, key=lambda pod: (pod.terminating, bool(pod.release)), default=None)
 
 
 def _both(change: Change[objects.Pod]) -> list[objects.Pod]:
