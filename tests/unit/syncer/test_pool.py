@@ -35,7 +35,7 @@ def test_one_that_shall_stay_comes_before_one_that_goes(pods: tuple[Pod, ...], e
 
 
 def test_a_heartbeat_changes_nothing_of_a_node() -> None:
-    """The times of its conditions are not read: the cache takes such a node for the one that it has."""
+    """The times of its conditions are not read, and nothing is decided by them."""
     beats = [
         {
             "metadata": {"name": "n1"},
