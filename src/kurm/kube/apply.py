@@ -77,9 +77,10 @@ class Applier:
 
         Annotations go with it in the one write, where the kind's status subresource takes them: a pod's does.
         """
-        metadata = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
-        metadata |= {"annotations": dict(annotations)} if annotations else {}
-        manifest = {"metadata": {name: value for name, value in metadata.items() if value}, "status": status}
+        identity = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
+        metadata: dict[str, Any] = {name: value for name, value in identity.items() if value}
+        metadata |= {"annotations": annotations} if annotations else {}
+        manifest = {"metadata": metadata, "status": status}
         return await self.apply(resource, manifest, seen=of, subresource="status", deadline=deadline)
 
     def forget(self, resource: Resource[T], key: Key) -> None:
