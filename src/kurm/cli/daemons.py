@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ import msgspec
 import structlog
 import typer
 
+from kurm.domain.causes import CONDITION_TYPE
 from kurm.kube.config import Config
 from kurm.kube.errors import KubeError
 from kurm.kube.lease import LeadershipLost
@@ -93,11 +95,20 @@ def syncer(
         Path | None, typer.Option(help="Default: $KUBECONFIG, or the pod's service account.", dir_okay=False)
     ] = None,
     identity: Annotated[str, typer.Option(help="Name in the Lease. Default: the host's name.")] = "",
+    drain_condition: Annotated[
+        list[str] | None,
+        typer.Option(help="Type of a Kubernetes node's condition that drains it while it is True; may be repeated."),
+    ] = None,
 ) -> None:
     """Keep a SlurmCluster's node records, slurmd pods and Kubernetes nodes in agreement."""
     name = identity or os.uname().nodename
-    settings = Settings(cluster, namespace, name, controller=controller)
+    settings = Settings(
+        cluster, namespace, name, controller=controller, drain_conditions=frozenset(drain_condition or ())
+    )
     tokens = Tokens(jwt_key.read_bytes, SLURM_USER)
+    if wrong := [one for one in drain_condition or () if not re.fullmatch(CONDITION_TYPE, one)]:
+        sentence = f"{wrong[0]!r} is no type of a node's condition: must be letters, digits, _, ., / and -"
+        raise typer.BadParameter(sentence, param_hint="--drain-condition")
 
     try:
         session = SlurmSession(slurmrestd, tokens)

@@ -7,13 +7,14 @@ stands. It knows no events and no history, and each node is decided by itself: a
 Kubernetes says which nodes belong to the cluster: a claim is made before a record exists and given up after it has gone
 out of use. Slurm says what runs on them. We act on a record only if it is ours: it bears our mark with the UID of a
 Kubernetes node, or it has no `extra` and the feature of a NodeSet, which it gets as it is made. A drain is lifted only
-if its reason is ours.
+if its reason is ours, and what an administrator has resumed stays so until the cause is another one.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kurm.domain.causes import OURS, POD, RELEASED, Cause, Memory, of_pod, released, strongest_first
 from kurm.domain.noderecord import NodeRecord, feature
 from kurm.domain.spec import GROUP
 
@@ -23,11 +24,17 @@ RELEASE = f"{GROUP}/release"
 """Annotation of a slurmd pod: why it shall go, and since when, so that no two releases are the same."""
 SLURM_READY = f"{GROUP}/SlurmReady"
 """Condition of a slurmd pod: its node is registered and in service."""
+SLURM_DRAINING = f"{GROUP}/SlurmDraining"
+"""Condition of a slurmd pod: its node takes no new jobs, and some are left."""
 SLURM_DRAINED = f"{GROUP}/SlurmDrained"
 """Condition of a slurmd pod: its node takes no jobs and has none. Its message is the release that it answers."""
+SLURM_DOWN = f"{GROUP}/SlurmDown"
+"""Condition of a slurmd pod: Slurm holds its node for down."""
+SLURM_STATE = f"{GROUP}/slurm-state"
+"""Annotation of a slurmd pod: `Record.state` of its node."""
+SLURM_REASON = f"{GROUP}/slurm-reason"
+"""Annotation of a slurmd pod: the reason that Slurm has for the state of its node."""
 
-OURS = "kurm: "
-"""How the reason of a drain of ours begins."""
 MARK = "kurm:"
 """How the `extra` of a record of ours begins; the UID of the Kubernetes node follows."""
 
@@ -49,6 +56,8 @@ class Claim:
     record: NodeRecord | None
     """What its record is to say; None if none can be made of this node, for the reason `unfit`."""
     unfit: str = ""
+    causes: tuple[Cause, ...] = ()
+    """Why the Kubernetes node shall take no jobs."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,10 @@ class Pod:
     uid: str
     release: str = ""
     """Why it shall go, in words; empty if it shall stay."""
+    terminating: bool = False
+    """It was told to end."""
+    ready: bool = False
+    """slurmd in it answers, says the kubelet."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,12 @@ class Record:
     """A job holds a part of it, or is just leaving it; also when nobody can tell."""
     registered: bool = False
     """A slurmd is attached to it, and answers."""
+    attached: bool = False
+    """A slurmd was attached to it at some time."""
     down: bool = False
+    flags: tuple[str, ...] = ()
+    """What else Slurm's state says of the node; nothing that changes with each job."""
+    comment: str = ""
     features: tuple[str, ...] = ()
     weight: int = 1
 
@@ -86,6 +104,17 @@ class Record:
     def drained_by_us(self) -> bool:
         """Whether the drain is ours to lift."""
         return self.draining and self.reason.startswith(OURS)
+
+    @property
+    def state(self) -> str:
+        """Whether it is in service, in Slurm's words: UP, DRAINING, DRAINED or DOWN, and flags as in DOWN+DRAIN."""
+        if self.down:
+            words = ["DOWN", *(["DRAIN"] if self.draining else [])]
+        elif self.draining:
+            words = ["DRAINING" if self.busy else "DRAINED"]
+        else:
+            words = ["UP"]
+        return "+".join([*words, *self.flags])
 
 
 @dataclass(frozen=True)
@@ -110,10 +139,12 @@ class Create:
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """Put the mark on a record that has none: making a record and marking it are two calls."""
+    """Put the mark on a record that has none, or another node's: making a record and marking it are two calls."""
 
     node: str
     uid: str
+    comment: str | None = None
+    """As with `Drain`: what was remembered of another node is not of this one."""
 
 
 @dataclass(frozen=True, order=True)
@@ -129,6 +160,10 @@ class Drain:
 
     node: str
     reason: str
+    cause: str
+    """Key of the cause in `kurm.domain.causes`, or a word for a record that is to go."""
+    comment: str | None = None
+    """What the record's comment is to be, by the same call; None leaves it."""
 
 
 @dataclass(frozen=True, order=True)
@@ -136,6 +171,16 @@ class Undrain:
     """Lift a drain of ours."""
 
     node: str
+    comment: str | None = None
+    """As with `Drain`."""
+
+
+@dataclass(frozen=True, order=True)
+class Remember:
+    """Change what the comment of a record remembers."""
+
+    node: str
+    comment: str
 
 
 @dataclass(frozen=True, order=True)
@@ -145,7 +190,7 @@ class Delete:
     node: str
 
 
-Instruction: TypeAlias = Create | Mark | Describe | Drain | Undrain | Delete
+Instruction: TypeAlias = Create | Mark | Describe | Drain | Undrain | Remember | Delete
 
 
 def decide(world: World) -> list[Instruction]:
@@ -179,11 +224,57 @@ def _of_node(node: str, claim: Claim | None, pod: Pod | None, record: Record | N
 def _of_its_own(node: str, claim: Claim, pod: Pod | None, record: Record) -> Iterator[Instruction]:
     if not _described(claim, record):
         yield Describe(node)
+    causes = standing(claim, pod, record)
+    keys = {cause.key for cause in causes}
+    before, overridden = Memory.of(record.comment), _overridden(record)
+    if record.draining and not record.drained_by_us:
+        # Whoever drained first keeps the drain.
+        if (after := before.only(keys)) != before:
+            yield Remember(node, after.beside(record.comment))
+        return
+    strongest = next((cause for cause in causes if cause.key not in overridden), None)
+    after = Memory(strongest.key if strongest else "", overridden & keys)
+    comment = after.beside(record.comment) if after != before else None
+    if strongest is not None and not (record.draining and strongest.stands_in(record.reason)):
+        yield Drain(node, strongest.reason, strongest.key, comment)
+    elif strongest is None and record.draining:
+        yield Undrain(node, comment)
+    elif comment is not None:
+        yield Remember(node, comment)
+
+
+def standing(claim: Claim, pod: Pod | None, record: Record) -> list[Cause]:
+    """Return why a node shall take no jobs, the strongest cause first."""
+    causes = [*claim.causes, *_of_pod(pod, record)]
     if pod is not None and pod.release:
-        if not record.draining:
-            yield Drain(node, f"{OURS}{pod.release}")
-    elif record.drained_by_us:
-        yield Undrain(node)
+        causes.append(released(pod.release))
+    return strongest_first(causes)
+
+
+def _of_pod(pod: Pod | None, record: Record) -> Iterator[Cause]:
+    """Return what slurmd's pod gives as a cause.
+
+    Nothing before a first slurmd has come to the record: it takes jobs then that wait for one, and a drain would end
+    them. A drain of ours is lifted only with a slurmd that answers: where one has just gone Slurm still sends it jobs.
+    """
+    if not record.attached and Memory.of(record.comment).drained_for != POD:
+        return  # a slurmctld that was started again does not know of a slurmd that has gone, and remembers our drain
+    if pod is None:
+        yield of_pod("is gone")
+    elif pod.terminating:
+        yield of_pod("is terminating")
+    elif record.drained_by_us and not pod.ready:
+        yield of_pod("is not ready")
+
+
+def _overridden(record: Record) -> frozenset[str]:
+    """Return the causes against which an administrator has resumed a node, by their keys.
+
+    A release is none of them: the operator waits for its answer, and has promised nobody to go on without one.
+    """
+    memory = Memory.of(record.comment)
+    lifted = {memory.drained_for} - {""} if not record.draining else frozenset[str]()
+    return (memory.overridden | lifted) - {RELEASED}
 
 
 def _described(claim: Claim, record: Record) -> bool:
@@ -194,7 +285,7 @@ def _described(claim: Claim, record: Record) -> bool:
 def _unclaimed(node: str, pod: Pod | None, record: Record) -> Iterator[Instruction]:
     """Delete the record of a node that is in no NodeSet any more, once nothing runs on it."""
     if not record.draining:
-        yield Drain(node, GONE_FROM_POOL)
+        yield Drain(node, GONE_FROM_POOL, "unclaimed")
     elif not record.busy and pod is None:
         yield Delete(node)
 
@@ -206,9 +297,13 @@ def _of_another(node: str, claim: Claim, pod: Pod | None, record: Record) -> Ite
     is marked for the new node instead. Slurm sets it aside if it has become smaller.
     """
     if not record.draining:
-        yield Drain(node, ANOTHER_NODE)
+        yield Drain(node, ANOTHER_NODE, "replaced")
     elif not record.busy:
-        yield Delete(node) if pod is None else Mark(node, claim.uid)
+        if pod is None:
+            yield Delete(node)
+        else:
+            forgotten = Memory().beside(record.comment)
+            yield Mark(node, claim.uid, forgotten if forgotten != record.comment else None)
 
 
 @dataclass(frozen=True)
@@ -222,9 +317,13 @@ class Said:
     reason: str
     """One word."""
     message: str
+    state: str = ""
+    """`Record.state`; empty if there is no record of this node."""
+    slurm_reason: str = ""
+    """Slurm's reason for it."""
 
 
-def say(claim: Claim | None, record: Record | None) -> Said:
+def say(claim: Claim | None, record: Record | None, pod: Pod | None = None) -> Said:
     """Return what to say of the Slurm node behind a pod, from its claim and record (None if there is none)."""
     if record is None:
         why = claim.unfit if claim is not None else ""
@@ -235,11 +334,20 @@ def say(claim: Claim | None, record: Record | None) -> Said:
             ready=False, drained=False, reason="NotOurs", message="Slurm's record is of another node of that name"
         )
     drained = record.draining and not record.busy
+    ready = record.registered and not record.draining and not record.down
+    reason, message = _in_words(claim, record, pod)
+    return Said(ready, drained, reason, message, state=record.state, slurm_reason=record.reason)
+
+
+def _in_words(claim: Claim, record: Record, pod: Pod | None) -> tuple[str, str]:
     if record.down:
-        return Said(ready=False, drained=drained, reason="Down", message=record.reason or "Slurm holds it for down")
+        return "Down", record.reason or "Slurm holds it for down"
     if record.draining:
-        word = "Drained" if drained else "Draining"
-        return Said(ready=False, drained=drained, reason=word, message=record.reason)
+        return "Draining" if record.busy else "Drained", record.reason
     if not record.registered:
-        return Said(ready=False, drained=False, reason="NotRegistered", message="slurmd has not registered")
-    return Said(ready=True, drained=False, reason="InService", message="")
+        return "NotRegistered", "slurmd has not registered"
+    overridden = _overridden(record)
+    against = [cause.words for cause in standing(claim, pod, record) if cause.key in overridden]
+    if against:
+        return "Overridden", f"it was resumed in Slurm although: {'; '.join(against)}"
+    return "InService", ""

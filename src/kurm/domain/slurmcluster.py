@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from kurm.domain.causes import CONDITION_TYPE
 from kurm.domain.partition import Partition
 from kurm.domain.spec import (
     DISTINCT,
@@ -209,6 +210,26 @@ class Rest(Component):
     enabled: Annotated[bool, Meta(description="Whether it is run.")] = False
 
 
+_CONDITION = Annotated[
+    str,
+    Meta(pattern=CONDITION_TYPE, max_length=316),
+    plainly("must be letters, digits, _, ., / and -, with a letter or digit first, as KernelDeadlock"),
+]
+
+
+class Syncer(Component):
+    """The daemon that keeps Slurm's nodes, slurmd's pods and Kubernetes' nodes in agreement."""
+
+    drain_conditions: Annotated[
+        tuple[_CONDITION, ...],
+        Meta(
+            description="Types of conditions, as node-problem-detector sets them: one that is True drains its node.",
+            max_length=32,
+        ),
+        DISTINCT,
+    ] = ()
+
+
 class SharedVolume(Spec):
     """A ReadWriteMany claim that every login and compute node sees, as users of Slurm expect of /home."""
 
@@ -275,9 +296,7 @@ class SlurmClusterSpec(Spec):
     accounting: Accounting = Accounting()
     login: Login = Login()
     rest: Rest = Rest()
-    syncer: Annotated[Component, Meta(description="The daemon that keeps Slurm and Kubernetes in agreement.")] = (
-        Component()
-    )
+    syncer: Syncer = Syncer()
     shared_volumes: Annotated[
         tuple[SharedVolume, ...],
         Meta(description="Claims that every login and compute node sees.", max_length=32),

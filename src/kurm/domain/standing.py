@@ -92,7 +92,7 @@ def _own(name: str, spec: NodeSetSpec, node: Node, chosen: Selection, *, leaving
         state, why = "NoPod", "it is claimed, and has no slurmd pod"
     else:
         state, why = _in_slurm(node.slurmd)
-        if state == IN_SERVICE and node.candidate.unschedulable:
+        if state == IN_SERVICE and node.candidate.unschedulable and not why:
             state, why = "Cordoned", "cordoned in Kubernetes"
     return Standing(node.candidate.name, state, why, own=True)
 
@@ -109,7 +109,7 @@ def _in_slurm(slurmd: Slurmd) -> tuple[str, str]:
     if said.reason in {"Draining", "Drained"}:
         left = "no job is left" if said.drained else "jobs are left"
         return said.reason, f"drained in Slurm, {left}: {said.message or 'no reason was given'}"
-    return (IN_SERVICE, "") if said.ready else (said.reason, said.message)
+    return (IN_SERVICE if said.ready else said.reason), said.message
 
 
 def _leaving(name: str, spec: NodeSetSpec, node: Node, chosen: Selection) -> str:

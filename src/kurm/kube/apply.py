@@ -65,11 +65,22 @@ class Applier:
         return answer
 
     async def apply_status(
-        self, resource: Resource[T], of: T, status: Mapping[str, Any], *, deadline: float | None = None
+        self,
+        resource: Resource[T],
+        of: T,
+        status: Mapping[str, Any],
+        *,
+        annotations: Mapping[str, str] | None = None,
+        deadline: float | None = None,
     ) -> T:
-        """Make the status of the object that was seen what is given; Conflict if it is another one by now."""
-        metadata = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
-        manifest = {"metadata": {name: value for name, value in metadata.items() if value}, "status": status}
+        """Make the status of the object that was seen what is given; Conflict if it is another one by now.
+
+        Annotations go with it in the one write, where the kind's status subresource takes them: a pod's does.
+        """
+        identity = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
+        metadata: dict[str, Any] = {name: value for name, value in identity.items() if value}
+        metadata |= {"annotations": annotations} if annotations else {}
+        manifest = {"metadata": metadata, "status": status}
         return await self.apply(resource, manifest, seen=of, subresource="status", deadline=deadline)
 
     def forget(self, resource: Resource[T], key: Key) -> None:

@@ -1,4 +1,4 @@
-"""What pods are told of Slurm's nodes: two conditions, written on transitions only, and an event at each.
+"""What pods are told of Slurm's nodes: conditions and annotations in one write, on transitions only; an event at each.
 
 A pod that was never told anything is not in service and not drained; nobody needs a write to know that. So the first
 words about a pod that is still on its way (no record yet, not registered yet) wait for a minute: most pods are in
@@ -22,7 +22,17 @@ from kurm.kube.lease import LeadershipLost
 from kurm.kube.resources import Condition, micro_time
 from kurm.slurm.errors import SlurmError
 from kurm.syncer.metrics import Metrics
-from kurm.syncer.objects import RELEASE, SLURM_DRAINED, SLURM_READY, SLURMD_PODS, Pod
+from kurm.syncer.objects import (
+    RELEASE,
+    SLURM_DOWN,
+    SLURM_DRAINED,
+    SLURM_DRAINING,
+    SLURM_READY,
+    SLURM_REASON,
+    SLURM_STATE,
+    SLURMD_PODS,
+    Pod,
+)
 from kurm.syncer.pool import Pool
 from kurm.syncer.records import Records
 
@@ -39,6 +49,7 @@ _TELLING = {
     "Drained": ("SlurmDrained", Severity.NORMAL, "Slurm gives the node no more jobs, and none is left: {}"),
     "Down": ("SlurmDown", Severity.WARNING, "Slurm holds the node for down: {}"),
     "NotOurs": ("SlurmNotOurs", Severity.WARNING, "{}"),
+    "Overridden": ("SlurmResumed", Severity.WARNING, "the node takes jobs: {}"),
     "InService": ("SlurmInService", Severity.NORMAL, "the node takes jobs"),
 }
 
@@ -72,7 +83,7 @@ class Conditions:
         if said is None or not self.pool.known(node):
             return DONE  # all nodes are looked at when it is known again
         wanted = conditions(pod, said)
-        if wanted == [pod.condition(SLURM_READY), pod.condition(SLURM_DRAINED)]:
+        if wanted == [pod.condition(one.type) for one in wanted] and annotations(said) == _annotated(pod):
             self._right(pod)
             return DONE
         if pod.condition(SLURM_READY) is None and said.reason in ON_ITS_WAY:
@@ -95,7 +106,7 @@ class Conditions:
         known = self.records.known
         if known is None or self.pool.problem:
             return None
-        said, refusal = say(self.pool.claim(node), known.get(node)), self.records.refused.get(node)
+        said, refusal = say(self.pool.claim(node), known.get(node), self.pool.pod(node)), self.records.refused.get(node)
         return replace(said, message=refusal) if said.reason == "NoRecord" and refusal else said
 
     async def _write(self, node: str, pod: Pod, said: Said, wanted: list[Condition]) -> None:
@@ -103,7 +114,7 @@ class Conditions:
             raise LeadershipLost("the Lease ran out before a write")
         status = {"conditions": [_manifest(one) for one in wanted]}
         try:
-            await self._applier.apply_status(SLURMD_PODS, pod, status)
+            await self._applier.apply_status(SLURMD_PODS, pod, status, annotations=annotations(said))
         except NotFound:
             return
         except KubeError as error:
@@ -135,12 +146,30 @@ class Conditions:
 
 
 def conditions(pod: Pod, said: Said) -> list[Condition]:
-    """Return both conditions as they are to be. The time of a transition stays while the status does."""
-    drained = "Drained" if said.drained else ("NotDrained" if said.reason != "Draining" else said.reason)
+    """Return the conditions as they are to be. The time of a transition stays while the status does."""
+    draining, down = said.reason == "Draining", said.reason == "Down"
+    drained = "Drained" if said.drained else ("Draining" if draining else "NotDrained")
+
+    def one(kind: str, reason: str, *, holds: bool) -> Condition:
+        return _condition(pod, kind, holds=holds, reason=reason, message=said.message if holds else "")
+
     return [
         _condition(pod, SLURM_READY, holds=said.ready, reason=said.reason, message=said.message),
+        one(SLURM_DRAINING, "Draining" if draining else "NotDraining", holds=draining),
         _condition(pod, SLURM_DRAINED, holds=said.drained, reason=drained, message=_answered(pod, said)),
+        one(SLURM_DOWN, "Down" if down else "NotDown", holds=down),
     ]
+
+
+def annotations(said: Said) -> dict[str, str]:
+    """Return the annotations as they are to be; one that has nothing to say is not there."""
+    found = {SLURM_STATE: said.state, SLURM_REASON: said.slurm_reason}
+    return {name: value for name, value in found.items() if value}
+
+
+def _annotated(pod: Pod) -> dict[str, str]:
+    held = pod.metadata.annotations
+    return {name: held[name] for name in (SLURM_STATE, SLURM_REASON) if name in held}
 
 
 def _answered(pod: Pod, said: Said) -> str:

@@ -34,6 +34,9 @@ class Metrics:
         self.instructions = Counter(
             "kurm_syncer_instructions", "What was decided to be done, by kind", ["kind"], registry=self.registry
         )
+        self.drains = Counter(
+            "kurm_syncer_drains", "Drains that were decided, by cause", ["cause"], registry=self.registry
+        )
         self.queue_retries = Counter(
             "kurm_syncer_looks_after_writes", "Looks at nodes because they were written to", registry=self.registry
         )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kurm.domain import agreement
+from kurm.domain.causes import Told
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.slurmcluster import SlurmClusterStatus
 from kurm.domain.spec import GROUP, VERSION
@@ -14,20 +15,43 @@ MANAGER = "kurm-syncer"
 """Our field manager."""
 NODE_SET, RELEASE = agreement.NODE_SET, agreement.RELEASE
 SLURM_READY, SLURM_DRAINED = agreement.SLURM_READY, agreement.SLURM_DRAINED
+SLURM_DRAINING, SLURM_DOWN = agreement.SLURM_DRAINING, agreement.SLURM_DOWN
+SLURM_STATE, SLURM_REASON = agreement.SLURM_STATE, agreement.SLURM_REASON
 OVER = frozenset({"Succeeded", "Failed"})
 """Phases of a pod whose containers have ended for good."""
 
 
+class NodeSpec(Narrow):
+    """What people want of a node."""
+
+    unschedulable: bool = False
+
+
+class NodeCondition(Narrow):
+    """One condition of a node, without its times: a heartbeat says nothing."""
+
+    type: str = ""
+    status: str = "Unknown"
+    message: str = ""
+
+
 class NodeStatus(Narrow):
-    """What a node has; conditions are left out, they change every few minutes."""
+    """What a node has, and how it is."""
 
     allocatable: Mapping[str, str] = msgspec.field(default_factory=dict)
+    conditions: tuple[NodeCondition, ...] = ()
 
 
 class Node(Object):
     """A Kubernetes node that some NodeSet has claimed."""
 
+    spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def told(self) -> dict[str, Told]:
+        """Its conditions by their types."""
+        return {one.type: Told(one.status, one.message) for one in self.status.conditions}
 
 
 class PodSpec(Narrow):
@@ -52,6 +76,12 @@ class Pod(Object):
     def condition(self, kind: str) -> Condition | None:
         """Return one of its conditions, None if it was never set."""
         return next((one for one in self.status.conditions if one.type == kind), None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the kubelet says that slurmd answers."""
+        found = self.condition("Ready")
+        return found is not None and found.status == "True"
 
 
 class NodeSet(Object):

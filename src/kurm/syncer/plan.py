@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Undrain, mark
+from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Remember, Undrain, mark
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
 
@@ -75,12 +75,14 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
                 creations[_shape(claims[node])][node] = claims[node].uid
             case Delete():
                 deletions.append(node)
-            case Drain(reason=reason):
-                changes[Update(state="DRAIN", reason=reason)].append(node)
-            case Undrain():
-                changes[Update(state="UNDRAIN")].append(node)
-            case Mark(uid=uid):
-                changes[marking(uid)].append(node)
+            case Drain(reason=reason, comment=comment):
+                changes[Update(state="DRAIN", reason=reason, comment=comment)].append(node)
+            case Undrain(comment=comment):
+                changes[Update(state="UNDRAIN", comment=comment)].append(node)
+            case Remember(comment=comment):
+                changes[Update(comment=comment)].append(node)
+            case Mark(uid=uid, comment=comment):
+                changes[marking(uid, comment)].append(node)
             case Describe():
                 shape = _shape(claims[node])
                 changes[Update(features=shape.features, weight=shape.weight)].append(node)
@@ -92,9 +94,9 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
     ]
 
 
-def marking(uid: str) -> Update:
-    """Return what marks the record of a Kubernetes node."""
-    return Update(extra=mark(uid))
+def marking(uid: str, comment: str | None = None) -> Update:
+    """Return what marks the record of a Kubernetes node; a comment is set with it if one is given."""
+    return Update(extra=mark(uid), comment=comment)
 
 
 def _shape(claim: Claim) -> NodeRecord:

@@ -1,9 +1,10 @@
 """What Kubernetes says of a cluster's nodes: who has claimed them, their pods, the records that they are to have."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from kurm.domain.agreement import Claim, Pod
+from kurm.domain.causes import of_node
 from kurm.domain.noderecord import TooFewError, node_record
 from kurm.domain.selection import LABEL_LENGTH, claim
 from kurm.kube.cache import Cache, Change
@@ -21,8 +22,18 @@ older than this misses what has happened since, and nothing is done by it."""
 class Pool:
     """The four caches, and both Kubernetes sides of `kurm.domain.agreement.World`, node by node."""
 
-    def __init__(self, session: Session, namespace: str, cluster: str, *, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        namespace: str,
+        cluster: str,
+        *,
+        drain_conditions: Collection[str] = (),
+        pace: Pace | None = None,
+    ) -> None:
+        """`drain_conditions`: types of node conditions for which nodes are drained while they are True."""
         self.namespace, self.name = namespace, cluster
+        self.drain_conditions = drain_conditions
         own = Selection(namespace=namespace)
         self.nodes = Cache(
             session,
@@ -101,12 +112,18 @@ class Pool:
         if found is None or node_set is None or node_set.spec.cluster_ref.name != self.name:
             return None
         name, uid = node_set.metadata.name, found.metadata.uid
+        causes = of_node(
+            cordoned=found.spec.unschedulable,
+            annotations=found.metadata.annotations,
+            conditions=found.told,
+            chosen=self.drain_conditions,
+        )
         try:
-            return Claim(uid, node_record(name, node_set.spec, found.status.allocatable))
+            return Claim(uid, node_record(name, node_set.spec, found.status.allocatable), causes=causes)
         except TooFewError as error:
-            return Claim(uid, None, unfit=f"Kubernetes' node {node} has too little: {error}")
+            return Claim(uid, None, unfit=f"Kubernetes' node {node} has too little: {error}", causes=causes)
         except ValueError as error:
-            return Claim(uid, None, unfit=f"NodeSet {name}: {error}")
+            return Claim(uid, None, unfit=f"NodeSet {name}: {error}", causes=causes)
 
     def claimed(self) -> set[str]:
         """Return the names of all nodes that our cluster has claimed."""
@@ -118,14 +135,12 @@ class Pool:
         return tuple(sorted(pods, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.uid)))
 
     def pod(self, node: str) -> Pod | None:
-        """Return the pod by which the node is decided: one that shall stay before one that shall go."""
-        pods = [Pod(pod.metadata.uid, pod.metadata.annotations.get(RELEASE, "")) for pod in self.pods_on(node)]
-        return next((pod for pod in pods if not pod.release), pods[0] if pods else None)
+        """Return the pod by which a node is decided, None if there is none."""
+        return decisive(self.pods_on(node))
 
     def ready(self, node: str) -> bool:
         """Whether the kubelet says that slurmd on a node answers."""
-        found = [pod.condition("Ready") for pod in self.pods_on(node)]
-        return any(one is not None and one.status == "True" for one in found)
+        return any(pod.ready for pod in self.pods_on(node))
 
     def _names(self) -> list[str]:
         return [node.metadata.name for node in self.nodes]
@@ -140,6 +155,20 @@ class Pool:
             self._claims.pop(label, None)
         else:
             self._claims[label] = change.new
+
+
+def decisive(pods: Iterable[objects.Pod]) -> Pod | None:
+    """Return the pod by which a node is decided: one that shall stay before one that shall go, and is going."""
+    found = [
+        Pod(
+            pod.metadata.uid,
+            pod.metadata.annotations.get(RELEASE, ""),
+            terminating=pod.metadata.deletion_timestamp is not None,
+            ready=pod.ready,
+        )
+        for pod in pods
+    ]
+    return min(found, key=lambda pod: (pod.terminating, bool(pod.release)), default=None)
 
 
 def _both(change: Change[objects.Pod]) -> list[objects.Pod]:

@@ -30,6 +30,14 @@ FORGET_FAILURES = 60.0
 AT_ONCE = 4
 """Requests at the same time: slurmrestd has two threads for each CPU, and others wait for them too."""
 
+FLAGS = frozenset(
+    {
+        *("UNKNOWN", "ERROR", "FAIL", "INVALID_REG", "NOT_RESPONDING", "MAINTENANCE"),
+        *("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
+    }
+)
+"""Words of a node's state (data_parser's `NODE_STATES`) that a pod is told. Those of its load change with each job."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -57,7 +65,10 @@ def as_record(node: Node) -> Record:
         reason=node.reason,
         busy=node.busy or not node.state or node.has("UNKNOWN"),
         registered=node.registered,
+        attached=node.slurmd_start_time.value not in {None, 0},
         down=node.has("DOWN"),
+        flags=tuple(sorted(FLAGS.intersection(node.state))),
+        comment=node.comment,
         features=node.features,
         weight=node.weight,
     )

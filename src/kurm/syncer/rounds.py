@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import msgspec
 import structlog
 
-from kurm.domain.agreement import Claim, Create, Describe, Instruction, Mark, Pod, World, decide
+from kurm.domain.agreement import Claim, Create, Describe, Drain, Instruction, Mark, Pod, World, decide
 from kurm.kube.backoff import Backoff
 from kurm.kube.lease import LeadershipLost
 from kurm.kube.queue import Queue
@@ -177,6 +177,8 @@ class Rounds:
                 self._await_slurm(node, world)
         for one in instructions:
             self.metrics.instructions.labels(type(one).__name__).inc()
+            if isinstance(one, Drain):
+                self.metrics.drains.labels(one.cause).inc()
 
     def _await_slurm(self, node: str, world: World) -> None:
         record = (world.records or {}).get(node)
@@ -251,6 +253,6 @@ class Rounds:
 
 def _told(call: Call) -> dict[str, str]:
     if isinstance(call, Change):
-        parts = {"state": call.update.state, "reason": call.update.reason, "extra": call.update.extra}
-        return {name: value for name, value in parts.items() if value}
+        told = ("state", "reason", "extra", "comment")
+        return {name: value for name in told if (value := getattr(call.update, name))}
     return {}

@@ -6,7 +6,7 @@ slurmctld's init --HTTP-----------> Configuration ------------> SlurmCluster's s
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -45,6 +45,8 @@ class Settings:
     """The pod's name: whoever comes back under it need not wait for its own Lease."""
     controller: str = ""
     """Where slurmctld's init tells its configuration; `http://CLUSTER-controller:6819/` if empty."""
+    drain_conditions: Collection[str] = ()
+    """Types of Kubernetes' node conditions (node-problem-detector's, say) that drain a node while they are True."""
     terms: lease.Terms | None = None
     pace: records.Pace | None = None
     watch_pace: WatchPace | None = None
@@ -67,7 +69,13 @@ class Syncer:
         self.settings = settings
         self.metrics = Metrics(settings.cluster, settings.namespace)
         self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms, owner=self._owner)
-        self.pool = Pool(kube, settings.namespace, settings.cluster, pace=settings.watch_pace)
+        self.pool = Pool(
+            kube,
+            settings.namespace,
+            settings.cluster,
+            drain_conditions=settings.drain_conditions,
+            pace=settings.watch_pace,
+        )
         self.records = Records(slurm, pace=settings.pace)
         self._recorder = Recorder(kube, f"kurm.dev/{MANAGER}", settings.identity)
         applier = Applier(kube, MANAGER)

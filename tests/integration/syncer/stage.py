@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from integration.slurm.lab import Lab
+from kurm.domain.causes import REASON
 from kurm.domain.selection import claim
 from kurm.kube.apply import Applier
 from kurm.kube.errors import ApiError
 from kurm.kube.lease import Terms
 from kurm.kube.resources import NODES, PODS, Condition, Key, Object
+from kurm.kube.session import Patch
 from kurm.kube.session import Session as KubeSession
 from kurm.slurm import jobs, nodes
 from kurm.slurm.errors import SlurmError
@@ -121,6 +123,23 @@ class Stage:
             for name in names:
                 await nodes.update_nodes(slurm, [name], nodes.Update(extra=f"kurm:{self.uids[name]}"))
 
+    async def cordon(self, *names: str, words: str | None = None) -> None:
+        """Do what `kubectl cordon` does, and say why if words are given."""
+        metadata = {"annotations": {REASON: words}} if words is not None else {}
+        for name in names:
+            body = {"metadata": metadata, "spec": {"unschedulable": True}}
+            await self.kube.patch(NODES.of(Object), Key("", name), body)
+
+    async def uncordon(self, *names: str) -> None:
+        """Do what `kubectl uncordon` does; the words stay, as they do there."""
+        for name in names:
+            await self.kube.patch(NODES.of(Object), Key("", name), {"spec": {"unschedulable": None}})
+
+    async def condition(self, name: str, kind: str, status: str, message: str = "") -> None:
+        """Set a condition of a Kubernetes node, as its kubelet or node-problem-detector does."""
+        body = {"status": {"conditions": [{"type": kind, "status": status, "message": message}]}}
+        await self.kube.patch(NODES.of(Object), Key("", name), body, kind=Patch.STRATEGIC, subresource="status")
+
     async def unclaim(self, *names: str) -> None:
         """Take the NodeSet's label from nodes."""
         for name in names:
@@ -136,6 +155,11 @@ class Stage:
         """Return our conditions of a node's pod, by their types."""
         pod = await self.kube.get(SLURMD_PODS, self._pod(name))
         return {one.type: one for one in pod.status.conditions if one.type.startswith("kurm.dev/")}
+
+    async def annotations(self, name: str) -> dict[str, str]:
+        """Return what the pod's annotations say of its node."""
+        pod = await self.kube.get(SLURMD_PODS, self._pod(name))
+        return {key: value for key, value in pod.metadata.annotations.items() if key.startswith("kurm.dev/slurm-")}
 
     async def drained(self, name: str) -> bool:
         """Whether a node's pod is told that it may go."""

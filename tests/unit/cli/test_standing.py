@@ -15,6 +15,7 @@ MINE = "slurm.workers"
 ROOM = {"cpu": "4", "memory": "4Gi"}
 GPU = {"nodeSelector": {"gpu": "h100"}}
 IN_SERVICE = Said(ready=True, drained=False, reason="InService", message="")
+OVERRIDDEN = Said(ready=True, drained=False, reason="Overridden", message="it was resumed in Slurm although: cordoned")
 OWN = Node(Candidate("n1", claim=MINE, allocatable=ROOM), slurmd=Slurmd("workers-n1", ready=True, said=IN_SERVICE))
 FREE = Node(Candidate("n1", allocatable=ROOM))
 
@@ -49,6 +50,8 @@ OWN_NODES = [
     (OWN, "InService", ""),
     (cut_off(OWN), "NotReady", "Kubernetes holds it for not Ready: its kubelet is silent"),
     (replace(OWN, slurmd=None), "NoPod", "it is claimed, and has no slurmd pod"),
+    (having(OWN, unschedulable=True), "Cordoned", "cordoned in Kubernetes"),
+    (having(with_slurmd(said=OVERRIDDEN), unschedulable=True), "InService", OVERRIDDEN.message),
     (with_slurmd(said=said("Down", "Not responding")), "Down", "Slurm holds it for down: Not responding"),
     (
         with_slurmd(ready=False, trouble="image x cannot be pulled", stuck=True, said=None),

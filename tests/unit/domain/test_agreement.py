@@ -1,6 +1,7 @@
 """Kubernetes and Slurm come to agree about the compute nodes, whatever happens in between."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kurm.domain.agreement import (
+    ANOTHER_NODE,
+    GONE_FROM_POOL,
     Claim,
     Create,
     Delete,
@@ -17,6 +20,7 @@ from kurm.domain.agreement import (
     Mark,
     Pod,
     Record,
+    Remember,
     Undrain,
     World,
     decide,
@@ -34,7 +38,8 @@ POD = Pod("pod-1")
 RELEASED = Pod("pod-1", release="scaling in")
 UNMARKED = Record(features=FEATURES)
 IDLE = Record(extra=mark("uid-1"), registered=True, features=FEATURES)
-BY_US = replace(IDLE, draining=True, reason="kurm: scaling in")
+FOR_RELEASE = "[kurm: drained=released]"
+BY_US = replace(IDLE, draining=True, reason="kurm: scaling in", comment=FOR_RELEASE)
 BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
 
 
@@ -46,7 +51,7 @@ BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
         pytest.param(UNFIT, POD, None, [], id="a claimed node of which no record can be made"),
         pytest.param(CLAIM, POD, UNMARKED, [Mark("n1", "uid-1")], id="a record that was made and not marked is marked"),
         pytest.param(
-            None, None, UNMARKED, [Drain("n1", "kurm: no longer in a NodeSet")], id="made, and not marked in time"
+            None, None, UNMARKED, [Drain("n1", GONE_FROM_POOL, "unclaimed")], id="made, and not marked in time"
         ),
         pytest.param(CLAIM, POD, Record(), [], id="a claimed node of whose name somebody has made a record"),
         pytest.param(CLAIM, POD, replace(IDLE, features=FEATURES[:1]), [Describe("n1")], id="a feature was added"),
@@ -54,23 +59,29 @@ BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
         pytest.param(CLAIM, POD, replace(IDLE, features=FEATURES[::-1]), [], id="features are a set"),
         pytest.param(UNFIT, POD, IDLE, [], id="the size of a record stays"),
         pytest.param(CLAIM, POD, IDLE, [], id="both sides agree"),
-        pytest.param(CLAIM, RELEASED, IDLE, [Drain("n1", "kurm: scaling in")], id="a pod that shall go: drain"),
+        pytest.param(
+            CLAIM,
+            RELEASED,
+            IDLE,
+            [Drain("n1", "kurm: scaling in", "released", FOR_RELEASE)],
+            id="a pod that shall go: drain",
+        ),
         pytest.param(CLAIM, RELEASED, BY_US, [], id="drained already"),
         pytest.param(CLAIM, RELEASED, BY_ADMIN, [], id="an administrator drained first, and keeps the drain"),
-        pytest.param(CLAIM, POD, BY_US, [Undrain("n1")], id="the cause is gone, our drain goes"),
+        pytest.param(CLAIM, POD, BY_US, [Undrain("n1", "")], id="the cause is gone, our drain goes"),
         pytest.param(CLAIM, POD, BY_ADMIN, [], id="an administrator's drain stays"),
         pytest.param(None, None, BY_US, [Delete("n1")], id="nobody claims it and nothing runs"),
         pytest.param(None, POD, BY_US, [], id="its pod is still there"),
         pytest.param(None, None, replace(BY_US, busy=True), [], id="a job still runs"),
-        pytest.param(
-            None, None, IDLE, [Drain("n1", "kurm: no longer in a NodeSet")], id="drained before it is deleted"
-        ),
+        pytest.param(None, None, IDLE, [Drain("n1", GONE_FROM_POOL, "unclaimed")], id="drained before it is deleted"),
         pytest.param(None, None, Record(extra="mine", draining=True), [], id="a record that is not ours is left alone"),
         pytest.param(None, None, Record(), [], id="a record without a mark is left alone"),
-        pytest.param(OTHER, POD, IDLE, [Drain("n1", "kurm: another node has its name")], id="node replaced"),
+        pytest.param(OTHER, POD, IDLE, [Drain("n1", ANOTHER_NODE, "replaced")], id="node replaced"),
         pytest.param(OTHER, POD, replace(BY_US, busy=True), [], id="node replaced, its jobs not yet ended"),
         pytest.param(OTHER, None, BY_US, [Delete("n1")], id="node replaced, its record is made anew"),
-        pytest.param(OTHER, POD, BY_US, [Mark("n1", "uid-2")], id="node replaced, and a slurmd has its record already"),
+        pytest.param(
+            OTHER, POD, BY_US, [Mark("n1", "uid-2", "")], id="node replaced, and a slurmd has its record already"
+        ),
     ],
 )
 def test_what_is_done_about_a_node(
@@ -105,6 +116,11 @@ def test_a_pod_is_told_what_slurm_says() -> None:
 
 
 NODES = ("n1", "n2")
+
+
+def remembering(record: Record, comment: str | None, **changes: Any) -> Record:
+    """Return a record with changes, and with another comment if one is given."""
+    return replace(record, comment=record.comment if comment is None else comment, **changes)
 
 
 class Agreement(RuleBasedStateMachine):
@@ -181,16 +197,19 @@ class Agreement(RuleBasedStateMachine):
             case Create():
                 assert node not in self.records
                 self.records[node] = replace(UNMARKED, registered=True)
-            case Mark(uid=uid):
-                self.records[node] = replace(self.records[node], extra=mark(uid))
+            case Mark(uid=uid, comment=comment):
+                self.records[node] = remembering(self.records[node], comment, extra=mark(uid))
             case Describe():
                 self.records[node] = replace(self.records[node], features=FEATURES, weight=1)
-            case Drain(reason=reason):
-                assert not self.records[node].draining, "a foreign drain was overwritten"
-                self.records[node] = replace(self.records[node], draining=True, reason=reason)
-            case Undrain():
+            case Drain(reason=reason, comment=comment):
+                before = self.records[node]
+                assert not before.draining or before.drained_by_us, "a foreign drain was overwritten"
+                self.records[node] = remembering(before, comment, draining=True, reason=reason)
+            case Undrain(comment=comment):
                 assert self.records[node].drained_by_us, "a foreign drain was lifted"
-                self.records[node] = replace(self.records[node], draining=False, reason="")
+                self.records[node] = remembering(self.records[node], comment, draining=False, reason="")
+            case Remember(comment=comment):
+                self.records[node] = replace(self.records[node], comment=comment)
             case Delete():
                 assert node not in self.jobs, "a record with a job was deleted"
                 assert node not in self.pods, "a record with a pod was deleted"

@@ -3,13 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Undrain
+from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Remember, Undrain
 from kurm.domain.noderecord import Gres, NodeRecord
 from kurm.slurm.nodes import NewNode, Update
 from kurm.syncer.plan import Call, Change, Creation, Deletion, calls
 
 SMALL = NodeRecord(cpus=4, real_memory=1000, gres=(), features=("nodeset:workers",), weight=1)
 LARGE = NodeRecord(64, 256000, (Gres("gpu", "h100", 8), Gres("fpga", "", 2)), ("nodeset:gpu", "ssd"), 5)
+MEMORY = "[kurm: drained=released]"
 CLAIMS = {f"n{number}": Claim(f"uid-{number}", LARGE if number == 3 else SMALL) for number in range(9)}
 
 
@@ -22,16 +23,18 @@ def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
         Mark("n4", "uid-4"),
         Delete("old1"),
         Undrain("n5"),
-        Drain("n6", "kurm: scaling in"),
-        Drain("n7", "kurm: scaling in"),
+        Drain("n6", "kurm: scaling in", "released", MEMORY),
+        Drain("n7", "kurm: scaling in", "released", MEMORY),
         Describe("n8"),
+        Remember("n0", ""),
         Delete("old2"),
     ]
     expected: list[Call] = [
-        Change(("n6", "n7"), Update(state="DRAIN", reason="kurm: scaling in")),
+        Change(("n6", "n7"), Update(state="DRAIN", reason="kurm: scaling in", comment=MEMORY)),
         Change(("n4",), Update(extra="kurm:uid-4")),
         Change(("n5",), Update(state="UNDRAIN")),
         Change(("n8",), Update(features=("nodeset:workers",), weight=1)),
+        Change(("n0",), Update(comment="")),
         Creation(SMALL, {"n1": "uid-1", "n2": "uid-2"}),
         Creation(LARGE, {"n3": "uid-3"}),
         Deletion(("old1", "old2")),

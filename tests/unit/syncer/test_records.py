@@ -85,6 +85,21 @@ async def test_many_hints_are_one_list() -> None:
         assert [route.partition("=")[0] for route in fake.asked[before:]] == ["nodes/?update_time"]
 
 
+async def test_of_a_state_only_that_is_told_which_does_not_change_with_each_job() -> None:
+    """A node that is given its second job is the same to us: nobody looks at it again, and no pod is written to."""
+    fake = FakeSlurm()
+    started = {"set": True, "infinite": False, "number": 1_700_000_000}
+    fake.put("n1", "MIXED", "CLOUD", "DYNAMIC_NORM", "INVALID_REG", slurmd_start_time=started, comment="inventory 7")
+    async with following(fake) as (records, told):
+        record = (records.known or {})["n1"]
+        assert (record.attached, record.flags, record.comment) == (True, ("INVALID_REG",), "inventory 7")
+        told.clear()
+        fake.put("n1", "ALLOCATED", "CLOUD", "INVALID_REG", slurmd_start_time=started, comment="inventory 7")
+        records.hint("n1")
+        await asyncio.sleep(1)
+        assert told == []
+
+
 async def test_what_nobody_hints_at_is_seen_by_the_net() -> None:
     """A record that was made, changed or deleted by somebody else is known within seconds."""
     fake = FakeSlurm()

@@ -249,3 +249,16 @@ def test_an_external_database_is_not_run() -> None:
     external = {"host": "db.example", "user": "slurm", "password": {"name": "db", "key": "password"}}
     found = everything(cluster(accounting={"external": external}))
     assert {_part(pod) for pod in pods(found)} == set(Part) - {Part.DATABASE}
+
+
+def test_the_syncer_is_told_which_conditions_drain() -> None:
+    """By default none: what a condition means is the site's to know."""
+
+    def arguments(**syncer: list[str]) -> list[str]:
+        deployment = one(everything(cluster(syncer=syncer)), "Deployment", "demo-syncer")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        return [word for word in container["args"] if word.startswith("--drain-condition")]
+
+    assert arguments() == []
+    chosen = ["KernelDeadlock", "example.com/Fan"]
+    assert arguments(drainConditions=chosen) == [f"--drain-condition={one}" for one in chosen]
