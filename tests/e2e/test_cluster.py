@@ -217,6 +217,28 @@ def test_scaling_in_waits_for_jobs_and_says_so(demo: Demo) -> None:
     demo.charts.wait("nodeset/workers", "Ready", within=60)
 
 
+def test_a_cordon_drains_the_slurm_node_and_an_uncordon_brings_it_back(demo: Demo) -> None:
+    """Within seconds, with the reason, and the job that runs there goes on."""
+    job = demo.ssh("sbatch --parsable --nodelist n1 --wrap 'sleep 600'").strip()
+    within(30, lambda: demo.ssh(f"squeue -h -j {job} -o %T").strip(), "RUNNING")
+    demo.kubectl("cordon", "n1")
+    within(10, lambda: demo.ssh("sinfo -h -n n1 -o '%T %E'").strip(), "draining kurm: cordoned")
+    assert demo.ssh(f"squeue -h -j {job} -o %T").strip() == "RUNNING"
+    demo.kubectl("uncordon", "n1")
+    within(10, lambda: demo.ssh("sinfo -h -n n1 -o %T").strip(), "mixed")
+    demo.end_jobs()
+
+
+def test_a_slurmd_pod_that_is_deleted_comes_back_into_service(demo: Demo) -> None:
+    """Its node takes no jobs meanwhile, and nobody has to resume it."""
+    before = next(pod for pod in demo.pods("slurmd") if pod["spec"]["nodeName"] == "n2")["metadata"]["uid"]
+    demo.kubectl("delete", "pod", "workers-n2")
+    within(60, lambda: all(pod["metadata"]["uid"] != before for pod in demo.pods("slurmd")), expected=True)
+    within(90, lambda: demo.ssh("sinfo -h -n n2 -o %T").strip(), "idle")
+    demo.charts.wait("nodeset/workers", "Ready", within=60)
+    assert demo.ssh("srun --nodelist n2 hostname").strip() == "n2"
+
+
 def test_a_syntax_error_leaves_the_last_good_configuration_running(demo: Demo) -> None:
     """The condition quotes Slurm, jobs run; set right, all is well again, and slurmctld was never restarted."""
     pod = demo.pods("controller")[0]

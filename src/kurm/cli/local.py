@@ -35,7 +35,7 @@ def up(
     context: typer.Context,
     nodes: Annotated[int, typer.Option(help="Worker nodes n1..nN; n0, for control pods, comes on top.")] = 4,
 ) -> None:
-    """Bring the cluster up. The first time builds Kubernetes (about 10 minutes on two cores); after that, seconds."""
+    """Bring the cluster up. The first time builds Kubernetes (about 7 minutes on two cores); after that, seconds."""
     console = Console(stderr=True)
     made = cluster.up(context.obj, nodes, Steps(console))
     console.print(

@@ -122,7 +122,7 @@ def up(name: str, workers: int, steps: Steps) -> Cluster:
         if name in registry.names() or groups.pids(_layout(name).cgroup):
             with steps.step(f"Cleaning up what is left of cluster {name!r}"):
                 _remove(_layout(name), groups)
-        how = "from the cache" if build.is_built() else "to be built, once; about 8 minutes on two cores"
+        how = "from the cache" if build.is_built() else "to be built, once; about 7 minutes on two cores"
         with steps.step(f"Kubernetes {build.kubernetes_version()} and CoreDNS, {how}"):
             binaries = build.binaries()
         with build.locked(RUN_ROOT / "slots.lock"):
