@@ -28,6 +28,7 @@ unit: .venv/ready ## Seconds; needs no root and no cluster
 	$(BIN)/pytest tests/unit
 
 integration: .venv/ready ## Against a real API server
+	$(BIN)/kurm local build  # takes minutes on a fresh machine, and no test may
 	$(BIN)/pytest tests/integration --timeout=300
 
 e2e: .venv/ready ## On a real local cluster named "test"; leaves any other alone

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kurm.local import cluster, status
+from kurm.local import build, checks, cluster, images, status
 from kurm.local import demo as demonstration
 from kurm.local.layout import check_name
 from kurm.local.progress import Steps
@@ -44,6 +44,20 @@ def up(
         highlight=False,
         soft_wrap=True,
     )
+
+
+@app.command(name="build")
+def build_all(
+    repository: Annotated[Path, typer.Option(help="A checkout of Kurm.", file_okay=False)] = Path(),
+) -> None:
+    """Build what a cluster runs, into the cache: Kubernetes, Helm, images. `demo` does it by itself."""
+    steps = Steps(Console(stderr=True))
+    checks.root()
+    checks.packages(steps)
+    with steps.step("Kubernetes, CoreDNS and Helm"):
+        build.binaries()
+    with steps.step("Images"):
+        images.build(repository.resolve(), None, steps.note)
 
 
 @app.command()
