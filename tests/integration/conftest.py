@@ -1,12 +1,16 @@
 """A real API server for the whole session of tests, and a namespace for each test."""
 
 import secrets
+import subprocess
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
-from integration.apiserver import ApiServer, namespace
+from integration.apiserver import ApiServer, binaries, namespace
 from kurm.kube.session import Session
+
+CRDS = Path(__file__).resolve().parents[2] / "charts/kurm/files/crds"
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +18,14 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """kube-apiserver and etcd, RBAC on; ConfigMaps are watched in etcd itself."""
     with ApiServer(tmp_path_factory.mktemp("apiserver"), uncached=("configmaps",)).run() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def served(api_server: ApiServer) -> ApiServer:
+    """An API server that serves both resources, as the committed files have them."""
+    kubectl = [str(binaries() / "kubectl"), "--kubeconfig", str(api_server.kubeconfig())]
+    subprocess.run([*kubectl, "apply", "--server-side", "-f", str(CRDS)], check=True, timeout=60)
+    return api_server
 
 
 @pytest.fixture

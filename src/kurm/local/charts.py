@@ -4,7 +4,6 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ class Charts:
         """The way to its login node."""
         return Login(self.cluster.layout.state / "ssh")
 
-    @cached_property
+    @property
     def _values(self) -> Path:
         return self.cluster.layout.state / "values"
 

@@ -3,29 +3,17 @@
 import asyncio
 import contextlib
 import secrets
-import subprocess
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
-from integration.apiserver import ApiServer, binaries
+from integration.apiserver import ApiServer
 from integration.slurm.lab import Lab
 from integration.syncer.stage import Stage
 from kurm.kube.errors import NotFound
 from kurm.kube.resources import Object
 from kurm.kube.session import Session
 from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS
-
-CRDS = Path(__file__).resolve().parents[3] / "charts/kurm/files/crds"
-
-
-@pytest.fixture(scope="session")
-def served(api_server: ApiServer) -> ApiServer:
-    """An API server that serves both resources, as the committed files have them."""
-    kubectl = [str(binaries() / "kubectl"), "--kubeconfig", str(api_server.kubeconfig())]
-    subprocess.run([*kubectl, "apply", "--server-side", "-f", str(CRDS)], check=True, timeout=60)
-    return api_server
 
 
 @pytest.fixture
