@@ -18,6 +18,8 @@ from kurm.local.charts import NAMESPACE, Charts
 from kurm.local.errors import LocalError
 from kurm.local.login import Login
 
+LINES = 40
+"""Of each thing that is shown of a failed test."""
 REPOSITORY = Path(__file__).parents[2]
 TEST = Local("test")
 MISSING = "localhost/kurm/controller:no-such-tag"
@@ -109,16 +111,18 @@ def _told(demo: Demo, request: pytest.FixtureRequest) -> Iterator[None]:
     failures = request.session.testsfailed
     yield
     if request.session.testsfailed > failures:
+        conditions = "{range .items[*]}{.metadata.name} {.status.conditions}{'\\n'}{end}"
         for argv in (
-            ("get", "slurmclusters,nodesets,pods", "-o", "wide"),
-            ("get", "slurmclusters,nodesets", "-o", "yaml"),
+            ("get", "slurmclusters,nodesets,pods,nodes", "-o", "wide"),
+            ("get", "slurmclusters,nodesets,pods", "-o", f"jsonpath={conditions}"),
             ("get", "events", "--sort-by=.lastTimestamp"),
-            ("logs", "-l", "app.kubernetes.io/component=controller", "--tail=60"),
-            ("logs", "-l", "app.kubernetes.io/component=syncer", "-c", "syncer", "--tail=60"),
-            ("logs", "--namespace=kurm-system", "-l", "app.kubernetes.io/component=operator", "--tail=60"),
+            ("logs", "-l", "app.kubernetes.io/component=controller", "--tail=30"),
+            ("logs", "-l", "app.kubernetes.io/component=syncer", "-c", "syncer", "--tail=30"),
+            ("logs", "--namespace=kurm-system", "-l", "app.kubernetes.io/component=operator", "--tail=30"),
         ):
             with contextlib.suppress(LocalError):
-                sys.stdout.write(f"--- kubectl {' '.join(argv)}\n{demo.kubectl(*argv)}\n")
+                told = demo.kubectl(*argv).splitlines()[-LINES:]
+                sys.stdout.write("\n".join([f"--- kubectl {' '.join(argv)}", *told, ""]))
         with contextlib.suppress(LocalError):
             sys.stdout.write(demo.ssh("sinfo -N -l; squeue -l; scontrol show nodes"))
 
