@@ -5,9 +5,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Remember, Undrain, mark
+from kurm.domain.agreement import (
+    Claim,
+    Create,
+    Delete,
+    Describe,
+    Down,
+    Drain,
+    Instruction,
+    Mark,
+    Remember,
+    Undrain,
+    mark,
+)
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
+
+UNDRAIN = "UNDRAIN"
 
 
 @dataclass(frozen=True)
@@ -70,28 +84,38 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
     deletions: list[str] = []
     for instruction in instructions:
         node = instruction.node
-        match instruction:
-            case Create():
-                creations[_shape(claims[node])][node] = claims[node].uid
-            case Delete():
-                deletions.append(node)
-            case Drain(reason=reason, comment=comment):
-                changes[Update(state="DRAIN", reason=reason, comment=comment)].append(node)
-            case Undrain(comment=comment):
-                changes[Update(state="UNDRAIN", comment=comment)].append(node)
-            case Remember(comment=comment):
-                changes[Update(comment=comment)].append(node)
-            case Mark(uid=uid, comment=comment):
-                changes[marking(uid, comment)].append(node)
-            case Describe():
-                shape = _shape(claims[node])
-                changes[Update(features=shape.features, weight=shape.weight)].append(node)
+        if isinstance(instruction, Create):
+            creations[_shape(claims[node])][node] = claims[node].uid
+        elif isinstance(instruction, Delete):
+            deletions.append(node)
+        elif (update := _update(instruction, claims)) is not None:
+            changes[update].append(node)
     urgent_first = sorted(changes.items(), key=lambda item: item[0].state != "DRAIN")
     return [
         *(Change(tuple(nodes), update) for update, nodes in urgent_first),
         *(Creation(shape, uids) for shape, uids in creations.items()),
         *([Deletion(tuple(deletions))] if deletions else []),
     ]
+
+
+def _update(instruction: Instruction, claims: Mapping[str, Claim]) -> Update | None:  # noqa: PLR0911 - a table
+    """Return what is to be changed of a record; None for what is no call of Slurm's."""
+    match instruction:
+        case Drain(reason=reason, comment=comment):
+            return Update(state="DRAIN", reason=reason, comment=comment)
+        case Undrain(comment=comment):
+            return Update(state=UNDRAIN, comment=comment)
+        case Down():
+            return Update(state="DOWN")  # without a reason: Slurm keeps the one that it has
+        case Remember(comment=comment):
+            return Update(comment=comment)
+        case Mark(uid=uid, comment=comment):
+            return marking(uid, comment)
+        case Describe(node=node):
+            shape = _shape(claims[node])
+            return Update(features=shape.features, weight=shape.weight)
+        case _:
+            return None
 
 
 def marking(uid: str, comment: str | None = None) -> Update:
