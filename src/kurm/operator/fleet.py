@@ -57,7 +57,7 @@ def muster(caches: Caches, node_set: NodeSet, *, leaving: str, cluster_uid: str,
             Slot(
                 node=name,
                 claimed=node is not None and claims.of(node) == mine,
-                whole=node is not None and claims.whole(node, mine, node_set.spec.taint_key),
+                whole=node is not None and claims.whole(node, mine, node_set.spec),
                 wanted=name in kept,
                 reason=reason,
                 pod=held.get(name),

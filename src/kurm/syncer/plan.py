@@ -2,10 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Remember, Undrain, mark
+from kurm.domain.agreement import (
+    Claim,
+    Create,
+    Delete,
+    Describe,
+    Drain,
+    Instruction,
+    Mark,
+    Place,
+    Remember,
+    Undrain,
+    mark,
+)
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
 
@@ -32,7 +44,12 @@ class Creation:
             gres=",".join(map(str, self.shape.gres)),
             features=self.shape.features,
             weight=self.shape.weight,
+            topology=self.shape.topology,
         )
+
+    def without_place(self) -> "Creation":
+        """Return the same without a place in the topology."""
+        return Creation(replace(self.shape, topology=""), self.uids)
 
     def halves(self) -> tuple["Creation", ...]:
         """Return the same as two, to find out which of them Slurm will not have; none if it cannot be halved."""
@@ -86,6 +103,8 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
             case Describe():
                 shape = _shape(claims[node])
                 changes[Update(features=shape.features, weight=shape.weight)].append(node)
+            case Place(place=place):
+                changes[Update(topology=place)].append(node)
     urgent_first = sorted(changes.items(), key=lambda item: item[0].state != "DRAIN")
     return [
         *(Change(tuple(nodes), update) for update, nodes in urgent_first),
