@@ -26,10 +26,14 @@ def spec(**slurm: object) -> NodeSetSpec:
 
 
 def node(
-    *taints: Taint, claim: str = "", gres: str | None = None, allocatable: dict[str, str] | None = None, **labels: str
+    *taints: Taint,
+    claim: str = "",
+    gres: str | None = None,
+    allocatable: dict[str, str] | None = None,
+    product: str = "",
 ) -> Node:
     """Return a node; one that is claimed has no GRES if none are given."""
-    labels |= {NODE_SET: claim} if claim else {}
+    labels = ({NODE_SET: claim} if claim else {}) | ({PRODUCT: product} if product else {})
     settled = "{}" if gres is None and claim else gres
     annotations = {GRES: settled} if settled else {}
     return Node(
@@ -84,9 +88,9 @@ def test_half_a_claim_is_mended(held: Node) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (node(**{PRODUCT: "NVIDIA-H100"}, allocatable=EIGHT), '{"nvidia.com/gpu":"gpu:nvidia-h100:8"}'),
+        (node(product="NVIDIA-H100", allocatable=EIGHT), '{"nvidia.com/gpu":"gpu:nvidia-h100:8"}'),
         (
-            node(**{PRODUCT: "NVIDIA-H200"}, claim=MINE, gres='{"nvidia.com/gpu":"gpu:nvidia-h100:8"}'),
+            node(product="NVIDIA-H200", claim=MINE, gres='{"nvidia.com/gpu":"gpu:nvidia-h100:8"}'),
             '{"nvidia.com/gpu":"gpu:nvidia-h100:8"}',
         ),
         (
