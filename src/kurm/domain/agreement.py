@@ -72,6 +72,8 @@ class Claim:
     unfit: str = ""
     causes: tuple[Cause, ...] = ()
     """Why the Kubernetes node shall take no jobs."""
+    outdated: str = ""
+    """What of the node is no longer as its record says, and stays so for the record's life; a sentence."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ class Record:
     comment: str = ""
     features: tuple[str, ...] = ()
     weight: int = 1
+    topology: str = ""
+    """Its place in the topology."""
 
     @property
     def ours(self) -> bool:
@@ -181,6 +185,14 @@ class Describe:
 
 
 @dataclass(frozen=True, order=True)
+class Place:
+    """Give a record its place in the topology, none if it is empty. Slurm may not know it yet: then it has none."""
+
+    node: str
+    place: str
+
+
+@dataclass(frozen=True, order=True)
 class Drain:
     """Let it take no new jobs, for a reason that begins with ours."""
 
@@ -233,7 +245,7 @@ class Delete:
     node: str
 
 
-Instruction: TypeAlias = Create | Mark | Describe | Drain | Undrain | Retract | Down | Remember | Delete
+Instruction: TypeAlias = Create | Mark | Describe | Place | Drain | Undrain | Retract | Down | Remember | Delete
 
 
 def decide(world: World) -> list[Instruction]:
@@ -268,6 +280,7 @@ def _of_node(node: str, claim: Claim | None, pod: Pod | None, record: Record | N
 def _of_its_own(node: str, claim: Claim, pod: Pod | None, record: Record) -> Iterator[Instruction]:
     if not _described(claim, record):
         yield Describe(node)
+    yield from _placed(node, claim, record)
     keys = {cause.key for cause in standing(claim, pod, record)}
     if record.draining and record.busy and not record.down and _is_over(keys - overridden(record), pod):
         yield Down(node)
@@ -349,8 +362,18 @@ def _described(claim: Claim, record: Record) -> bool:
     return wanted is None or (set(wanted.features), wanted.weight) == (set(record.features), record.weight)
 
 
+def _placed(node: str, claim: Claim | None, record: Record) -> Iterator[Instruction]:
+    wanted = "" if claim is None else record.topology if claim.record is None else claim.record.topology
+    if wanted != record.topology:
+        yield Place(node, wanted)
+
+
 def _unclaimed(node: str, pod: Pod | None, record: Record) -> Iterator[Instruction]:
-    """Delete the record of a node that is in no NodeSet any more, once nothing runs on it."""
+    """Delete the record of a node that is in no NodeSet any more, once nothing runs on it.
+
+    Its place is taken from it at once: as long as a record has it, Slurm takes no configuration without that block.
+    """
+    yield from _placed(node, None, record)
     if not record.draining:
         yield Drain(node, GONE_FROM_POOL, "unclaimed")
     elif not record.busy and pod is None:
@@ -363,6 +386,7 @@ def _of_another(node: str, claim: Claim, pod: Pod | None, record: Record) -> Ite
     If there is a pod by then its slurmd has the record, and would not come back to another one by itself: so the record
     is marked for the new node instead. Slurm sets it aside if it has become smaller.
     """
+    yield from _placed(node, claim, record)
     if not record.draining:
         yield Drain(node, ANOTHER_NODE, "replaced")
     elif not record.busy:

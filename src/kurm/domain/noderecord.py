@@ -1,4 +1,4 @@
-"""The node record that Slurm gets of a Kubernetes node: its size, GRES, features and weight. Pure.
+"""The node record that Slurm gets of a Kubernetes node: its size, GRES, features, weight and place. Pure.
 
 A record's size is constant for its life: of a slurmd that registers with more Slurm ignores the rest, and one with less
 it sets aside. So it is made of what is constant too: the node's allocatable resources less the NodeSet's reserve. What
@@ -6,10 +6,13 @@ pods use at the moment is no part of it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
+from types import MappingProxyType
 
+from kurm.domain import gres, names
+from kurm.domain.gres import Gres
 from kurm.domain.nodeset import NodeSetSpec
 
 MEBIBYTE = 1 << 20
@@ -19,14 +22,6 @@ _SCALE = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")}
 _SCALE |= {letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)}
 _SCALE |= {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)}
 
-# A GPU's device files, by the extended resource that counts them: the vendors' own names, from the first device on.
-_FILES = {
-    "nvidia.com": ("/dev/nvidia", 0),
-    "amd.com": ("/dev/dri/renderD", 128),
-    "gpu.intel.com": ("/dev/dri/renderD", 128),
-}
-_DEFAULT_FILES = _FILES["nvidia.com"]
-
 
 class TooFewError(ValueError):
     """A node has too little of a resource to be a node of Slurm's. `resource` is Kubernetes' name of it."""
@@ -34,21 +29,6 @@ class TooFewError(ValueError):
     def __init__(self, resource: str, why: str) -> None:
         super().__init__(f"{resource}: {why}")
         self.resource = resource
-
-
-@dataclass(frozen=True, order=True)
-class Gres:
-    """Generic resources of one kind on a node."""
-
-    name: str
-    type: str
-    count: int
-    files: str = ""
-    """Their device files as gres.conf's File= has them; empty for a kind that is only counted."""
-
-    def __str__(self) -> str:
-        """Return it as slurm.conf's Gres= has it: `gpu:h100:8`, `fpga:2`."""
-        return ":".join(filter(None, (self.name, self.type, str(self.count))))
 
 
 @dataclass(frozen=True)
@@ -61,6 +41,8 @@ class NodeRecord:
     gres: tuple[Gres, ...]
     features: tuple[str, ...]
     weight: int
+    topology: str = ""
+    """Its place in the topology, as Topology= has it (`kurm.domain.topology.place`); empty without one."""
 
 
 def feature(node_set: str) -> str:
@@ -68,21 +50,41 @@ def feature(node_set: str) -> str:
     return f"{_MARK}{node_set}"
 
 
-def node_record(node_set: str, spec: NodeSetSpec, allocatable: Mapping[str, str]) -> NodeRecord:
+def node_record(
+    node_set: str,
+    spec: NodeSetSpec,
+    allocatable: Mapping[str, str],
+    labels: Mapping[str, str] = MappingProxyType({}),
+    *,
+    settled: str = "",
+) -> NodeRecord:
     """Return the record of a node with these allocatable resources (quantities), in the NodeSet of that name.
 
-    Raises TooFewError if less than one CPU or one MiB is left beyond the reserve, or if a resource that the NodeSet
-    promises as GRES is not there (yet): a record made without it would stay without it. Raises ValueError for a feature
-    of the user's that is another NodeSet's mark.
+    `settled` is the annotation with the GRES that it was claimed with, if it is claimed: they stay. Raises TooFewError
+    if less than one CPU or one MiB is left beyond the reserve, or if a resource that the NodeSet promises as GRES is
+    not there (yet): a record made without it would stay without it. Raises ValueError for a feature of the user's that
+    is another NodeSet's mark.
     """
     if taken := [own for own in spec.slurm.features if own.startswith(_MARK)]:
         raise ValueError(f"spec.slurm.features: {taken[0]!r} must not begin with {_MARK!r}, which marks NodeSets")
     cpus = _whole("cpu", quantity(allocatable.get("cpu", "0")) - spec.reserve.cpu)
     memory = _whole("memory", (quantity(allocatable.get("memory", "0")) - quantity(spec.reserve.memory)) / MEBIBYTE)
-    gres = tuple(
-        _gres(resource, name, allocatable.get(resource, "0")) for resource, name in sorted(spec.slurm.gres.items())
-    )
-    return NodeRecord(cpus, memory, gres, (feature(node_set), *spec.slurm.features), spec.slurm.weight)
+    kept = gres.read(settled) if settled else None
+    found = gres_of(spec, allocatable, labels) if kept is None else kept
+    features = (feature(node_set), *spec.slurm.features, *_told(spec, labels))
+    own = tuple(one for _, one in sorted(found.items()))
+    return NodeRecord(cpus, memory, own, tuple(dict.fromkeys(features)), spec.slurm.weight)
+
+
+def gres_of(spec: NodeSetSpec, allocatable: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, Gres]:
+    """Return the GRES that a node would be claimed with now, by extended resource. Raises TooFewError."""
+    found = {}
+    for resource, source in spec.slurm.gres.items():
+        count = int(quantity(allocatable.get(resource, "0")))
+        if count < 1:
+            raise TooFewError(resource, f"the node has none, and {gres.name_of(resource, source)} is made of it")
+        found[resource] = gres.gres(resource, source, count, labels)
+    return found
 
 
 def quantity(text: str) -> Decimal:
@@ -101,14 +103,10 @@ def _whole(resource: str, left: Decimal) -> int:
     return number
 
 
-def _gres(resource: str, name: str, amount: str) -> Gres:
-    kind, _, model = name.partition(":")
-    count = int(quantity(amount))
-    if count < 1:
-        raise TooFewError(resource, f"the node has none, and {name} is made of it")
-    return Gres(kind, model, count, _files(resource, count) if kind == "gpu" else "")
-
-
-def _files(resource: str, count: int) -> str:
-    path, first = _FILES.get(resource.partition("/")[0], _DEFAULT_FILES)
-    return f"{path}{first}" if count == 1 else f"{path}[{first}-{first + count - 1}]"
+def _told(spec: NodeSetSpec, labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield the features that a node's labels give it: `zone-eu1`, the value alone, or for an empty one the word."""
+    for label, word in sorted(spec.slurm.feature_labels.items()):
+        if label in labels:
+            value = labels[label] and names.name(labels[label])
+            if told := "-".join(filter(None, (word, value))):
+                yield told

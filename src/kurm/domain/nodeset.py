@@ -1,7 +1,7 @@
 """NodeSet: slurmd pods, one for each Kubernetes node that fits, like a DaemonSet with `replicas`."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
 
@@ -12,6 +12,7 @@ from kurm.domain.spec import (
     ConditionType,
     Count,
     Duration,
+    LabelKey,
     ObservedGeneration,
     OurName,
     Quantity,
@@ -36,6 +37,35 @@ class Reserve(Spec):
     memory: Annotated[Quantity, Meta(description="Memory, as 512Mi.")] = "512Mi"
 
 
+class GresSource(Spec):
+    """What Slurm calls an extended resource of the nodes."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.type) || !has(self.typeLabel)",
+            "type and typeLabel are both set: a GRES has one type; keep the one that it shall have",
+        ),
+    )
+    name: Annotated[
+        str,
+        Meta(description="The GRES' name; absent gpu for a known GPU, else the resource's own without its domain."),
+        Meta(pattern=r"^[a-z][a-z0-9_]*$", max_length=63),
+        plainly("must be a-z, 0-9 and _, with a letter first, as gpu"),
+    ] = ""
+    type: Annotated[
+        str,
+        Meta(description="The GRES' type on all nodes.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=63),
+        plainly("must be letters, digits, _, . and -, with a letter or digit first, as h100"),
+    ] = ""
+    type_label: Annotated[
+        Annotated[str, Meta(max_length=317)] | None,
+        Meta(
+            description="Label of the node that says the type; absent nvidia.com/gpu.product, amd.com/gpu.product-name "
+            "or gpu.intel.com/product for those vendors' GPUs, and empty for no type.",
+        ),
+    ] = None
+
+
 class SlurmNode(Spec):
     """What the nodes are in Slurm."""
 
@@ -53,17 +83,26 @@ class SlurmNode(Spec):
         DISTINCT,
     ] = ()
     weight: Annotated[int, Meta(description="Nodes of lower weight are filled first.", ge=0, le=65533)] = 1
-    gres: Annotated[
+    feature_labels: Annotated[
         Mapping[
-            Annotated[str, Meta(max_length=317)],
+            LabelKey,
             Annotated[
                 str,
-                Meta(pattern=r"^[a-z][a-z0-9_]*(:[A-Za-z0-9][A-Za-z0-9_.-]*)?$", max_length=127),
-                plainly("must be a GRES' name or name:type, as gpu or gpu:h100"),
+                Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$", max_length=32),
+                plainly("must be letters, digits, _, . and -, with a letter, digit or _ first, or empty"),
             ],
         ],
         Meta(
-            description="GRES by extended resource: nvidia.com/gpu: gpu:h100 makes gpu:h100:8 of a node with eight.",
+            description="Features by label of the node: topology.kubernetes.io/zone: zone makes zone-eu1 of eu1, and "
+            "an empty word makes eu1. A node that is relabelled has its new features at once.",
+            max_length=32,
+        ),
+    ] = field(default_factory=dict)
+    gres: Annotated[
+        Mapping[LabelKey, GresSource],
+        Meta(
+            description="GRES by extended resource: nvidia.com/gpu: {} makes gpu:nvidia-h100-80gb-hbm3:8 of a node "
+            "with eight. What a node has is settled when it is claimed.",
             max_length=16,
         ),
     ] = field(default_factory=dict)

@@ -59,4 +59,4 @@ def _in_words(claim: Claim, record: Record, pod: Pod | None) -> tuple[str, str]:
     against = [cause.words for cause in standing(claim, pod, record) if cause.key in ignored]
     if against:
         return "Overridden", f"it was resumed in Slurm although: {'; '.join(against)}"
-    return "InService", ""
+    return "InService", claim.outdated

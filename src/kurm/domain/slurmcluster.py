@@ -28,6 +28,7 @@ from kurm.domain.spec import (
     rules,
     unchanged,
 )
+from kurm.domain.topology import Topology
 
 
 class Controller(Component):
@@ -310,6 +311,10 @@ class SlurmClusterSpec(Spec):
         keyed("name"),
         rules(_ONE_DEFAULT),
     ] = ()
+    topology: Annotated[
+        Topology | None,
+        Meta(description="How near nodes are to one another; without it all are the same to Slurm."),
+    ] = None
     dead_after: Annotated[
         Duration, Meta(description="How long a node must be Ready=Unknown before its jobs are requeued.")
     ] = "5m"

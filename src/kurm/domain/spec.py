@@ -130,12 +130,9 @@ Path = Annotated[
     Meta(pattern=r"^/[A-Za-z0-9_.@%+=~/-]+$", max_length=255),
     plainly("must be a path below /, of letters, digits, _, ., @, %, +, =, ~ and -"),
 ]
-Labels = Annotated[
-    Mapping[Annotated[str, Meta(max_length=317)], Annotated[str, Meta(max_length=63)]], Meta(max_length=64)
-]
-Annotations = Annotated[
-    Mapping[Annotated[str, Meta(max_length=317)], Annotated[str, Meta(max_length=65536)]], Meta(max_length=64)
-]
+LabelKey = Annotated[str, Meta(max_length=317)]
+Labels = Annotated[Mapping[LabelKey, Annotated[str, Meta(max_length=63)]], Meta(max_length=64)]
+Annotations = Annotated[Mapping[LabelKey, Annotated[str, Meta(max_length=65536)]], Meta(max_length=64)]
 
 _TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 317}
 _AMOUNTS: Json = {

@@ -1,15 +1,17 @@
 """A SlurmCluster's objects: rendered from what it asks for and names, applied, and taken away when no longer wanted."""
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
+from kurm.domain.gres import GRES
 from kurm.domain.noderecord import NodeRecord, node_record
 from kurm.domain.selection import claim
 from kurm.domain.slurmcluster import ExternalDatabase
 from kurm.domain.spec import Json
+from kurm.domain.topology import Path, Topology, path
 from kurm.kube.errors import Forbidden, Invalid
 from kurm.kube.resources import Key, Object
 from kurm.kube.session import Session
@@ -18,11 +20,13 @@ from kurm.operator.caches import Caches
 from kurm.operator.conditions import Trouble
 from kurm.operator.inputs import Inputs, Reference
 from kurm.operator.keys import Keys, NotOursError
-from kurm.operator.objects import DISPENSABLE, KINDS, NodeSet, SlurmCluster, owned_by, owned_by_another
+from kurm.operator.objects import DISPENSABLE, KINDS, Node, NodeSet, SlurmCluster, owned_by, owned_by_another
 from kurm.operator.render import cluster as rendering
+from kurm.operator.render import topology
 from kurm.operator.render.configuration import Configuration, configuration
 from kurm.operator.render.errors import MissingError, SpecError
 from kurm.operator.render.pods import Cluster, Images
+from kurm.operator.settling import Settling
 from kurm.operator.writes import Writes
 
 log = structlog.get_logger("kurm.operator")
@@ -41,6 +45,19 @@ class Assembled:
     """As the API server has them now, by kind and name."""
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unsettled: float = 0.0
+    """Seconds until nodes that have changed are looked at; 0 if the configuration is of nodes as they are."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a configuration takes from the claimed nodes."""
+
+    records: Mapping[str, NodeRecord]
+    """Of those with GRES, by name: gres.conf needs no others."""
+    places: Collection[Path]
+    topology: Topology | None
+    """By which the places are told."""
 
 
 class Assembly:
@@ -49,6 +66,13 @@ class Assembly:
     def __init__(self, session: Session, caches: Caches, writes: Writes, inputs: Inputs, images: Images) -> None:
         self._caches, self._writes, self._inputs, self._images = caches, writes, inputs, images
         self._keys = Keys(session, caches, writes)
+        self._shapes: dict[Key, Shape] = {}
+        self.settling = Settling()
+
+    def forget(self, key: Key) -> None:
+        """Forget a cluster that is gone."""
+        self._shapes.pop(key, None)
+        self.settling.forget(key)
 
     async def bring_about(self, of: SlurmCluster) -> Assembled:
         """Make all objects of a cluster what they ought to be; what cannot be is a trouble and no error.
@@ -60,7 +84,9 @@ class Assembly:
         named = await self._inputs.read(of.key, inputs.references(metadata.namespace, of.spec))
         made.troubles += self._missing_node_sets(of)
         try:
-            made.configuration = self._configuration(made.cluster, named)
+            shape = self._shape(of, made)
+            made.notes += filter(None, [topology.note(of.spec.topology, shape.places)])
+            made.configuration = self._configuration(made.cluster, named, shape)
             companion = await self._keys.ensure(made.cluster)
             password = _password(of, named) or companion
             manifests = rendering.objects(made.cluster, made.configuration, database_password=password)
@@ -76,28 +102,34 @@ class Assembly:
             await self._prune(made, manifests)
         return made
 
-    def _configuration(self, cluster: Cluster, named: Content) -> Configuration:
+    def _configuration(self, cluster: Cluster, named: Content, shape: Shape) -> Configuration:
         node_sets = self._caches.node_sets.by("cluster", Key(cluster.namespace, cluster.name))
         return configuration(
             cluster,
             {one.metadata.name: one.spec for one in node_sets},
             config_maps={ref.key.name: data for ref, data in named.items() if ref.kind == "ConfigMap"},
-            records=self._records(node_sets),
+            records=shape.records,
+            places=shape.places,
             nodes=len(self._caches.nodes),
         )
 
-    def _records(self, node_sets: Iterable[NodeSet]) -> dict[str, NodeRecord]:
-        """Return the records of claimed nodes with GRES: gres.conf needs no others."""
-        found = {}
-        for one in node_sets:
-            if one.spec.slurm.gres:
-                for node in self._caches.nodes.by("claim", claim(one.metadata.namespace, one.metadata.name)):
-                    try:
-                        record = node_record(one.metadata.name, one.spec, node.status.allocatable)
-                    except ValueError:  # it has too little (now), and the NodeSet says so
-                        continue
-                    found[node.metadata.name] = record
-        return found
+    def _shape(self, of: SlurmCluster, made: Assembled) -> Shape:
+        """Return what the nodes give, as it was before they began to change if they still do."""
+        held = self._shapes.get(of.key)
+        made.unsettled = self.settling.left(of.key)
+        if held is not None and held.topology == of.spec.topology and made.unsettled:
+            return held
+        made.unsettled = 0.0
+        records: dict[str, NodeRecord] = {}
+        places: set[Path] = set()
+        for one in self._caches.node_sets.by("cluster", of.key):
+            for node in self._caches.nodes.by("claim", claim(one.metadata.namespace, one.metadata.name)):
+                if (record := _record(one, node)) is not None and record.gres:
+                    records[node.metadata.name] = record
+                if of.spec.topology is not None:
+                    places.add(path(of.spec.topology, node.metadata.labels))
+        self._shapes[of.key] = Shape(records, places, of.spec.topology)
+        return self._shapes[of.key]
 
     def _missing_node_sets(self, of: SlurmCluster) -> list[Trouble]:
         here = {one.metadata.name for one in self._caches.node_sets.by("cluster", of.key)}
@@ -137,6 +169,21 @@ class Assembly:
             for obj in self._caches.made[kind].by("cluster", Key(made.cluster.namespace, made.cluster.name)):
                 if (kind, obj.metadata.name) not in wanted and owned_by(obj, made.cluster.uid):
                     await self._writes.delete(KINDS[kind], obj, why="no longer asked for")
+
+
+def _record(node_set: NodeSet, node: Node) -> NodeRecord | None:
+    """Return the record of a claimed node; None if it has too little (now), which the NodeSet says."""
+    meta = node.metadata
+    try:
+        return node_record(
+            node_set.metadata.name,
+            node_set.spec,
+            node.status.allocatable,
+            meta.labels,
+            settled=meta.annotations.get(GRES, ""),
+        )
+    except ValueError:
+        return None
 
 
 def _password(of: SlurmCluster, named: Content) -> str:

@@ -1,6 +1,6 @@
-"""A NodeSet's claim on a node: a label that says whose it is, and a taint that keeps other pods off. Pure.
+"""A NodeSet's claim on a node: a label that says whose it is, a taint that keeps other pods off, its GRES. Pure.
 
-Both are written in one patch, for the version of the node that was looked at: two NodeSets cannot have the same node,
+All are written in one patch, for the version of the node that was looked at: two NodeSets cannot have the same node,
 and taints that somebody else has put there meanwhile are not lost. A list of taints can only be written whole.
 """
 
@@ -8,8 +8,12 @@ from typing import Any
 
 import msgspec
 
+from kurm.domain import gres
 from kurm.domain.agreement import NODE_SET
+from kurm.domain.gres import GRES
 from kurm.domain.load import Load
+from kurm.domain.noderecord import gres_of
+from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import Candidate
 from kurm.domain.selection import Taint as CandidateTaint
 from kurm.operator.objects import Node, Taint
@@ -40,19 +44,31 @@ def candidate(node: Node, *, releasing: bool, serving: bool, drained: bool, load
     )
 
 
-def whole(node: Node, mine: str, key: str) -> bool:
-    """Whether a node has our label and a taint of that key, and none that we put there under another key."""
-    return of(node) == mine and list(node.spec.taints) == _taints(node, mine, key)
+def whole(node: Node, mine: str, spec: NodeSetSpec) -> bool:
+    """Whether a node has our label and its GRES, a taint of our key, and none that we put there under another key."""
+    told = node.metadata.annotations.get(GRES) == _settled(node, mine, spec)
+    return of(node) == mine and told and list(node.spec.taints) == _taints(node, mine, spec.taint_key)
 
 
-def taking(node: Node, mine: str, key: str) -> Patch:
+def taking(node: Node, mine: str, spec: NodeSetSpec) -> Patch:
     """Return the patch that claims a node. A taint of the same key that somebody else has put there does as well."""
-    return _patch(node, mine, _taints(node, mine, key))
+    return _patch(node, mine, _taints(node, mine, spec.taint_key), _settled(node, mine, spec))
 
 
 def giving_up(node: Node, mine: str) -> Patch:
-    """Return the patch that takes our label and our taint from a node, and nothing else."""
-    return _patch(node, None, [one for one in node.spec.taints if not _ours(one, mine)])
+    """Return the patch that takes what the claim has put there from a node, and nothing else."""
+    return _patch(node, None, [one for one in node.spec.taints if not _ours(one, mine)], None)
+
+
+def _settled(node: Node, mine: str, spec: NodeSetSpec) -> str | None:
+    """Return the GRES that a node is claimed with, as its annotation says them: the first that could be told stay."""
+    held = node.metadata.annotations.get(GRES)
+    if held and of(node) == mine and gres.read(held) is not None:
+        return held
+    try:
+        return gres.written(gres_of(spec, node.status.allocatable, node.metadata.labels))
+    except ValueError:  # a node that we had before has lost its devices: it stays, without a word
+        return None
 
 
 def _taints(node: Node, mine: str, key: str) -> list[Taint]:
@@ -66,9 +82,9 @@ def _ours(taint: Taint, mine: str) -> bool:
     return taint.effect == _EFFECT and taint.value == mine
 
 
-def _patch(node: Node, label: str | None, taints: list[Taint]) -> Patch:
+def _patch(node: Node, label: str | None, taints: list[Taint], settled: str | None) -> Patch:
     version = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
     return {
-        "metadata": version | {"labels": {NODE_SET: label}},
+        "metadata": version | {"labels": {NODE_SET: label}, "annotations": {GRES: settled}},
         "spec": {"taints": [msgspec.to_builtins(one) for one in taints] or None},
     }

@@ -8,6 +8,7 @@ from typing import TypeVar
 import structlog
 
 from kurm.domain.agreement import NODE_SET, SLURM_READY
+from kurm.domain.gres import GRES
 from kurm.domain.selection import claim
 from kurm.domain.slurmcluster import NodeCounts
 from kurm.kube.cache import Change
@@ -105,16 +106,19 @@ class Clusters:
         self._look_at(_clusters_of(change), COUNT if counted else GATHER)
 
     def _node_changed(self, change: Change[Node]) -> None:
-        """Look at whose gres.conf or count of nodes a node is in, and at all when Slurm's table has to grow."""
+        """Look at whose configuration or count of nodes a node is in, and at all when Slurm's table has to grow."""
         size = table_size(len(self._caches.nodes))
         if size != self._table:
             self._table = size
             self._look_at(self._caches.clusters.keys(), COUNT)
-        told = [(one.metadata.labels.get(NODE_SET), one.status.allocatable) for one in (change.old, change.new) if one]
+        told = [(one.metadata.labels, _settled(one), one.status.allocatable) for one in (change.old, change.new) if one]
         if len(told) == 1 or told[0] != told[1]:
-            claims = {label for label, _ in told if label}
+            claims = {labels[NODE_SET] for labels, *_ in told if NODE_SET in labels}
             sets = (one for one in self._caches.node_sets if claim(one.key.namespace, one.key.name) in claims)
-            self._look_at({one.cluster for one in sets}, COUNT)
+            clusters = {one.cluster for one in sets}
+            for key in clusters:
+                self._assembly.settling.changed(key)
+            self._look_at(clusters, COUNT)
 
     async def _timed(self, key: Key) -> Result:
         with structlog.contextvars.bound_contextvars(cluster=str(key)), self._metrics.timed("clusters"):
@@ -131,6 +135,8 @@ class Clusters:
         components = self._components(cluster, made)
         await self._replace_stuck(components)
         await self._write_status(cluster, made, components)
+        if made.unsettled:
+            return Again(made.unsettled, "its nodes are changing")
         return Again(REFUSED, "refused") if any(one.reason == "Refused" for one in made.troubles) else DONE
 
     async def _give_back(self, cluster: SlurmCluster) -> Result:
@@ -147,6 +153,7 @@ class Clusters:
 
     def _forget(self, key: Key) -> None:
         self._inputs.forget(key)
+        self._assembly.forget(key)
         self._writes.forget(SLURM_CLUSTERS, key)
         if self.rendered.pop(key, None) is not None:
             self._changed(key)
@@ -212,6 +219,10 @@ def _told_only(change: Change[SlurmCluster]) -> bool:
     """
     old, new = change.old, change.new
     return bool(old and new) and _wish(old) == _wish(new)
+
+
+def _settled(node: Node) -> str:
+    return node.metadata.annotations.get(GRES, "")
 
 
 def _wish(cluster: SlurmCluster | None) -> object:

@@ -103,7 +103,7 @@ class Errands:
         name = instruction.node
         match instruction:
             case Claim():
-                patch = claims.taking(fleet.nodes[name], fleet.mine, fleet.node_set.spec.taint_key)
+                patch = claims.taking(fleet.nodes[name], fleet.mine, fleet.node_set.spec)
                 await self._writes.patch(ALL_NODES, Key("", name), patch, what="claimed")
             case Create() if rendered is not None:
                 await self._create(fleet, name, rendered)

@@ -72,7 +72,7 @@ def muster(
             Slot(
                 node=name,
                 claimed=node is not None and claims.of(node) == mine,
-                whole=node is not None and claims.whole(node, mine, node_set.spec.taint_key),
+                whole=node is not None and claims.whole(node, mine, node_set.spec),
                 wanted=name in kept,
                 reason=given.leaving or _reason(chosen, name),
                 pod=held.get(name),

@@ -78,6 +78,10 @@ class TableFull(ApiError):
     """There is no room for another node: MaxNodeCount."""
 
 
+class NoSuchPlace(ApiError):
+    """The topology in force has no such switch or block."""
+
+
 class ControllerAway(ApiError):
     """slurmrestd answers and slurmctld does not: it is starting, or gone. Whether it got the request is unknown."""
 
@@ -102,6 +106,7 @@ _BY_NUMBER: Mapping[int, type[ApiError]] = {
     2010: AccessDenied,  # ESLURM_USER_ID_MISSING, "Invalid user id": only operators may do this
     1007: Unauthorized,  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
     9008: Unauthorized,  # ESLURM_REST_AUTH_FAIL
+    2178: NoSuchPlace,  # ESLURM_REQUESTED_TOPO_CONFIG_UNAVAIL
     2027: ControllerAway,  # ESLURM_IN_STANDBY_MODE
     2131: ControllerAway,  # ESLURM_IN_STANDBY_USE_BACKUP
     **dict.fromkeys(range(1001, 1005), ControllerAway),  # SLURM_COMMUNICATIONS_*

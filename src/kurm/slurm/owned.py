@@ -65,6 +65,7 @@ OWNED: Mapping[str, str] = {
     "SuspendTime": _POWER,
     "RebootProgram": "a pod cannot reboot its node",
     "PowerAction": _POWER,
+    "TopologyPlugin": "the topology is made from the nodes' labels: spec.topology",
     "AccountingStorageType": _ACCOUNTING,
     "AccountingStorageHost": _ACCOUNTING,
     "AccountingStorageBackupHost": _ACCOUNTING,

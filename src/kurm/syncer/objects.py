@@ -10,6 +10,7 @@ from kurm.domain.causes import Told
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.slurmcluster import SlurmClusterStatus
 from kurm.domain.spec import GROUP, VERSION
+from kurm.domain.topology import Topology
 from kurm.kube.resources import NODES, PODS, Condition, Narrow, Object, Resource
 
 MANAGER = "kurm-syncer"
@@ -113,9 +114,16 @@ class NodeSet(Object):
     spec: NodeSetSpec
 
 
+class ClusterSpec(Narrow):
+    """What of our own cluster is for the records to follow."""
+
+    topology: Topology | None = None
+
+
 class SlurmCluster(Object):
     """Our own cluster."""
 
+    spec: ClusterSpec = ClusterSpec()
     status: SlurmClusterStatus = SlurmClusterStatus()
 
 

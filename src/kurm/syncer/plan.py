@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kurm.domain.agreement import (
@@ -14,6 +14,7 @@ from kurm.domain.agreement import (
     Drain,
     Instruction,
     Mark,
+    Place,
     Remember,
     Undrain,
     mark,
@@ -46,7 +47,12 @@ class Creation:
             gres=",".join(map(str, self.shape.gres)),
             features=self.shape.features,
             weight=self.shape.weight,
+            topology=self.shape.topology,
         )
+
+    def without_place(self) -> "Creation":
+        """Return the same without a place in the topology."""
+        return Creation(replace(self.shape, topology=""), self.uids)
 
     def halves(self) -> tuple["Creation", ...]:
         """Return the same as two, to find out which of them Slurm will not have; none if it cannot be halved."""
@@ -114,6 +120,8 @@ def _update(instruction: Instruction, claims: Mapping[str, Claim]) -> Update | N
         case Describe(node=node):
             shape = _shape(claims[node])
             return Update(features=shape.features, weight=shape.weight)
+        case Place(place=place):
+            return Update(topology=place)
         case _:
             return None
 

@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from kurm.domain.agreement import Claim, Pod
 from kurm.domain.causes import of_node
-from kurm.domain.noderecord import TooFewError, node_record
+from kurm.domain.gres import GRES
+from kurm.domain.noderecord import NodeRecord, TooFewError, node_record
+from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import LABEL_LENGTH, claim
+from kurm.domain.topology import place
 from kurm.kube.cache import Cache, Change
 from kurm.kube.resources import Key
 from kurm.kube.session import Session
@@ -124,7 +128,7 @@ class Pool:
         self.nodes.on_change(lambda change: look_at(change.key.name))
         self.pods.on_change(lambda change: tell({pod.spec.node_name for pod in _both(change)}))
         self.node_sets.on_change(lambda change: tell(self._nodes_of(change)))
-        self.clusters.on_change(lambda change: tell(self._names()) if not change.old else None)
+        self.clusters.on_change(lambda change: tell(self._names() if _moved(change) else ()))
 
     def look_at(self, node: str) -> None:
         """Have everybody look at a node again: something of it is known that no cache has told."""
@@ -152,11 +156,21 @@ class Pool:
             dead=self._dead(found),
         )
         try:
-            return Claim(uid, node_record(name, node_set.spec, found.status.allocatable), causes=causes)
+            record, outdated = self._record(node_set, found)
+            return Claim(uid, record, causes=causes, outdated=outdated)
         except TooFewError as error:
             return Claim(uid, None, unfit=f"Kubernetes' node {node} has too little: {error}", causes=causes)
         except ValueError as error:
             return Claim(uid, None, unfit=f"NodeSet {name}: {error}", causes=causes)
+
+    def _record(self, node_set: objects.NodeSet, node: objects.Node) -> tuple[NodeRecord, str]:
+        """Return the record of a claimed node, and what of it stays though the node says another thing by now."""
+        name, spec = node_set.metadata.name, node_set.spec
+        allocatable, labels = node.status.allocatable, node.metadata.labels
+        settled = node.metadata.annotations.get(GRES, "")
+        record = node_record(name, spec, allocatable, labels, settled=settled)
+        topology = self.cluster.spec.topology if self.cluster else None
+        return replace(record, topology=place(topology, labels)), _outdated(record, name, spec, node) if settled else ""
 
     def claimed(self) -> set[str]:
         """Return the names of all nodes that our cluster has claimed."""
@@ -238,6 +252,22 @@ def moment(text: str) -> datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else None
+
+
+def _outdated(record: NodeRecord, name: str, spec: NodeSetSpec, node: objects.Node) -> str:
+    try:
+        now = node_record(name, spec, node.status.allocatable, node.metadata.labels).gres
+    except ValueError as error:
+        return f"its record keeps the GRES that it was made with, although: {error}" if record.gres else ""
+    if now == record.gres:
+        return ""
+    kept, told = (",".join(map(str, one)) or "no GRES" for one in (record.gres, now))
+    return f"its record keeps {kept} for its life, and the node would have {told} now"
+
+
+def _moved(change: Change[objects.SlurmCluster]) -> bool:
+    """Whether a SlurmCluster has come, or wants its nodes in other places."""
+    return not (change.old and change.new) or change.old.spec.topology != change.new.spec.topology
 
 
 def _both(change: Change[objects.Pod]) -> list[objects.Pod]:

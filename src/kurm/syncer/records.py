@@ -71,6 +71,7 @@ def as_record(node: Node) -> Record:
         comment=node.comment,
         features=node.features,
         weight=node.weight,
+        topology=node.topology,
     )
 
 

@@ -18,6 +18,7 @@ from kurm.domain.agreement import (
     Drain,
     Instruction,
     Mark,
+    Place,
     Pod,
     Retract,
     Undrain,
@@ -33,12 +34,13 @@ from kurm.slurm.errors import (
     AlreadyExists,
     ApiError,
     ControllerAway,
+    NoSuchPlace,
     SlurmError,
     TableFull,
     Unauthorized,
 )
 from kurm.slurm.hostlist import compress
-from kurm.slurm.nodes import create_nodes, delete_nodes, update_nodes
+from kurm.slurm.nodes import Update, create_nodes, delete_nodes, update_nodes
 from kurm.syncer.metrics import Metrics
 from kurm.syncer.plan import UNDRAIN, Call, Change, Creation, Deletion, calls, marking
 from kurm.syncer.pool import Pool
@@ -50,7 +52,7 @@ log = structlog.get_logger("kurm.syncer")
 BACKOFF = Backoff(first=0.1, most=30.0, jitter=0.2)
 GATHER = 0.02
 """Seconds between the first node that is due and the round: a scale-out comes as one event for each node."""
-UNREAD = (Create, Mark, Describe, Retract)
+UNREAD = (Create, Mark, Describe, Place, Retract)
 """What may be done without reading the record again. For a drain or a deletion it is read right before: Slurm's API
 has no preconditions, and somebody else may have drained the node a moment ago."""
 TICK = 1.0
@@ -66,7 +68,7 @@ class UnknownGres(ApiError):  # noqa: N818 - named as the errors of kurm.slurm a
     """slurmctld does not know a GRES yet. It would make the record without it, and without a word, for good."""
 
 
-OF_ALL = (AlreadyExists, TableFull, UnknownGres, Unauthorized, AccessDenied)
+OF_ALL = (AlreadyExists, NoSuchPlace, TableFull, UnknownGres, Unauthorized, AccessDenied)
 """Refusals of a creation that its halves would only repeat."""
 
 
@@ -219,6 +221,9 @@ class Rounds:
             self.records.lose(error)
         except ApiError as error:
             self._failed(call, hosts, error)
+            if isinstance(error, NoSuchPlace) and (other := self._without_place(call)) is not None:
+                await self._carry_out(other, turns, budget)
+                return
             # Slurm makes all or none: find the one that it will not have, so that the others are made.
             if isinstance(call, Creation) and not isinstance(error, OF_ALL):
                 for half in call.halves() if next(budget, None) is not None else ():
@@ -233,6 +238,18 @@ class Rounds:
             if isinstance(call, Creation):
                 marks = (Change((node,), marking(uid)) for node, uid in call.uids.items())
                 await asyncio.gather(*(self._carry_out(one, turns) for one in marks))
+
+    def _without_place(self, call: Call) -> Call | None:
+        """Return what can be done though the topology in force has not the place that a record is to have.
+
+        That place comes with another configuration, and slurmctld takes none in which a record's place is missing: so
+        the place that it has is given up for now. A node without one takes jobs of one node only.
+        """
+        if isinstance(call, Creation):
+            return call.without_place() if call.shape.topology else None
+        known = self.records.known or {}
+        held = tuple(node for node in call.nodes if node in known and known[node].topology)
+        return Change(held, Update(topology="")) if isinstance(call, Change) and call.update.topology and held else None
 
     async def _send(self, call: Call) -> None:
         session, deadline = self.records.session, self.records.pace.deadline
@@ -276,6 +293,6 @@ def _lifts(call: Call) -> bool:
 
 def _told(call: Call) -> dict[str, str]:
     if isinstance(call, Change):
-        told = ("state", "reason", "extra", "comment")
+        told = ("state", "reason", "extra", "comment", "topology")
         return {name: value for name in told if (value := getattr(call.update, name))}
     return {}

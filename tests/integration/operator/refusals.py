@@ -167,10 +167,28 @@ BAD_NODE_SETS: list[tuple[Json, str]] = [
         ),
     ),
     (
-        {"slurm": {"gres": {"nvidia.com/gpu": "gpu:h100:8"}}},
+        {"slurm": {"gres": {"nvidia.com/gpu": {"name": "gpu:h100"}}}},
         (
-            'spec.slurm.gres[nvidia.com/gpu]: Invalid value: "gpu:h100:8": must be a GRES\' name or name:type, '
-            "as gpu or gpu:h100"
+            'spec.slurm.gres[nvidia.com/gpu].name: Invalid value: "gpu:h100": '
+            "must be a-z, 0-9 and _, with a letter first, as gpu"
+        ),
+    ),
+    (
+        {"slurm": {"gres": {"nvidia.com/gpu": {"type": "h100,1"}}}},
+        (
+            'spec.slurm.gres[nvidia.com/gpu].type: Invalid value: "h100,1": '
+            "must be letters, digits, _, . and -, with a letter or digit first, as h100"
+        ),
+    ),
+    (
+        {"slurm": {"gres": {"nvidia.com/gpu": {"type": "h100", "typeLabel": "example.com/gpu"}}}},
+        "type and typeLabel are both set: a GRES has one type; keep the one that it shall have",
+    ),
+    (
+        {"slurm": {"featureLabels": {"topology.kubernetes.io/zone": "zone:"}}},
+        (
+            'spec.slurm.featureLabels[topology.kubernetes.io/zone]: Invalid value: "zone:": '
+            "must be letters, digits, _, . and -, with a letter, digit or _ first, or empty"
         ),
     ),
     (

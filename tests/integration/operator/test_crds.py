@@ -83,7 +83,11 @@ clusterRef: {name: demo}
 replicas: 4
 nodeSelector: {pool: compute}
 reserve: {cpu: 1, memory: 1Gi}
-slurm: {features: [ib, "rack:1"], weight: 5, gres: {nvidia.com/gpu: gpu:h100, amd.com/gpu: gpu}}
+slurm:
+  features: [ib, "rack:1"]
+  featureLabels: {topology.kubernetes.io/zone: zone}
+  weight: 5
+  gres: {nvidia.com/gpu: {type: h100}, amd.com/gpu: {}}
 """)
 
 

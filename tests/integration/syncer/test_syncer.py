@@ -172,7 +172,7 @@ async def test_no_record_is_made_without_its_gres(stage: Stage, prefix: str) -> 
 
 async def with_gpus(stage: Stage, names: list[str]) -> None:
     """Claim nodes with eight GPUs each."""
-    await stage.node_set("workers", gres={"nvidia.com/gpu": "gpu:h100"})
+    await stage.node_set("workers", gres={"nvidia.com/gpu": {"type": "h100"}})
     await stage.claim(names, pods=False)
     for name in names:
         resources = {"nvidia.com/gpu": "8"}

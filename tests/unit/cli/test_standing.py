@@ -106,10 +106,10 @@ OTHERS: list[tuple[dict[str, Any], Node, str, str]] = [
         "it has too little of cpu: nothing is left of it beyond the reserve",
     ),
     (
-        {"slurm": {"gres": {"nvidia.com/gpu": "gpu:h100"}}},
+        {"slurm": {"gres": {"nvidia.com/gpu": {"type": "h100"}}}},
         FREE,
         "TooFew/nvidia.com/gpu",
-        "it has too little of nvidia.com/gpu: the node has none, and gpu:h100 is made of it",
+        "it has too little of nvidia.com/gpu: the node has none, and gpu is made of it",
     ),
 ]
 

@@ -18,6 +18,7 @@ from kurm.domain.agreement import (
     Drain,
     Instruction,
     Mark,
+    Place,
     Pod,
     Record,
     Remember,
@@ -32,6 +33,8 @@ from kurm.domain.report import say
 FEATURES = ("nodeset:workers", "ssd")
 WANTED = NodeRecord(cpus=4, real_memory=1000, gres=(), features=FEATURES, weight=1)
 CLAIM = Claim("uid-1", WANTED)
+RACK_1 = "default:root:rack1"
+PLACED = Claim("uid-1", replace(WANTED, topology=RACK_1))
 OTHER = Claim("uid-2", WANTED)
 UNFIT = Claim("uid-1", None, unfit="memory: nothing is left of it beyond the reserve")
 POD = Pod("pod-1", protected=True)
@@ -58,6 +61,21 @@ BY_ADMIN = replace(IDLE, draining=True, reason="fan is loud")
         pytest.param(CLAIM, POD, replace(IDLE, weight=7), [Describe("n1")], id="another weight"),
         pytest.param(CLAIM, POD, replace(IDLE, features=FEATURES[::-1]), [], id="features are a set"),
         pytest.param(UNFIT, POD, IDLE, [], id="the size of a record stays"),
+        pytest.param(PLACED, POD, IDLE, [Place("n1", RACK_1)], id="a node is given its place"),
+        pytest.param(PLACED, POD, replace(IDLE, topology="default:root:rack2"), [Place("n1", RACK_1)], id="and moved"),
+        pytest.param(PLACED, POD, replace(IDLE, topology=RACK_1), [], id="it is in its place"),
+        pytest.param(CLAIM, POD, replace(IDLE, topology=RACK_1), [Place("n1", "")], id="there is no topology any more"),
+        pytest.param(UNFIT, POD, replace(IDLE, topology=RACK_1), [], id="nobody knows its place: it stays"),
+        pytest.param(
+            None,
+            None,
+            replace(BY_US, busy=True, topology=RACK_1),
+            [Place("n1", "")],
+            id="the place goes before the job ends: no configuration without that block would be taken",
+        ),
+        pytest.param(
+            OTHER, POD, replace(BY_US, busy=True, topology=RACK_1), [Place("n1", "")], id="as with a node replaced"
+        ),
         pytest.param(CLAIM, POD, IDLE, [], id="both sides agree"),
         pytest.param(
             CLAIM,

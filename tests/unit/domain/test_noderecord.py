@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kurm.domain.noderecord import MEBIBYTE, Gres, NodeRecord, TooFewError, node_record, quantity
+from kurm.domain.gres import Gres
+from kurm.domain.noderecord import MEBIBYTE, NodeRecord, TooFewError, node_record, quantity
 from kurm.domain.nodeset import NodeSetSpec
 
 busy = settings(deadline=None)  # the machine may be busy
@@ -47,7 +48,7 @@ def test_a_record_is_what_is_left_of_the_node() -> None:
     """Whole CPUs, MiB, GRES by device file, the mark of the NodeSet before the user's features."""
     spec = _spec(
         reserve={"cpu": 1, "memory": "1Gi"},
-        slurm={"gres": {"nvidia.com/gpu": "gpu:h100"}, "features": ["fast"], "weight": 7},
+        slurm={"gres": {"nvidia.com/gpu": {"type": "h100"}}, "features": ["fast"], "weight": 7},
     )
     assert node_record("gpu", spec, {"cpu": "15890m", "memory": "64Gi", "nvidia.com/gpu": "8"}) == NodeRecord(
         cpus=14,
@@ -56,21 +57,6 @@ def test_a_record_is_what_is_left_of_the_node() -> None:
         features=("nodeset:gpu", "fast"),
         weight=7,
     )
-
-
-@pytest.mark.parametrize(
-    ("resource", "name", "amount", "gres", "files"),
-    [
-        ("nvidia.com/gpu", "gpu", "1", "gpu:1", "/dev/nvidia0"),
-        ("amd.com/gpu", "gpu:mi300", "2", "gpu:mi300:2", "/dev/dri/renderD[128-129]"),
-        ("example.com/gpu", "gpu", "2", "gpu:2", "/dev/nvidia[0-1]"),
-        ("example.com/fpga", "fpga", "3", "fpga:3", ""),
-    ],
-)
-def test_gres_have_the_names_of_slurm(resource: str, name: str, amount: str, gres: str, files: str) -> None:
-    """A GPU needs device files in gres.conf, other kinds are counted."""
-    record = node_record("x", _spec(slurm={"gres": {resource: name}}), {"cpu": "1", "memory": "1Gi", resource: amount})
-    assert [(str(one), one.files) for one in record.gres] == [(gres, files)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +72,7 @@ def test_gres_have_the_names_of_slurm(resource: str, name: str, amount: str, gre
 def test_a_node_that_is_too_small_makes_no_record(allocatable: dict[str, str], resource: str) -> None:
     """One whose GPUs are not announced yet would stay without them for the record's life."""
     with pytest.raises(TooFewError) as raised:
-        node_record("x", _spec(slurm={"gres": {"nvidia.com/gpu": "gpu"}}), allocatable)
+        node_record("x", _spec(slurm={"gres": {"nvidia.com/gpu": {}}}), allocatable)
     assert raised.value.resource == resource
 
 
@@ -94,6 +80,36 @@ def test_a_feature_cannot_pretend_to_be_a_node_sets_mark() -> None:
     """It would put the nodes into another NodeSet's partitions."""
     with pytest.raises(ValueError, match=re.escape("spec.slurm.features: 'nodeset:other' must not begin with")):
         node_record("x", _spec(slurm={"features": ["nodeset:other"]}), {"cpu": "1", "memory": "1Gi"})
+
+
+@pytest.mark.parametrize(
+    ("words", "labels", "features"),
+    [
+        ({"zone": "zone"}, {"zone": "eu1"}, ("zone-eu1",)),
+        ({"zone": ""}, {"zone": "eu1"}, ("eu1",)),
+        ({"zone": "zone"}, {"zone": ""}, ("zone",)),
+        ({"zone": ""}, {"zone": ""}, ()),
+        ({"zone": "zone"}, {}, ()),
+        ({"a": "x", "b": "x"}, {"a": "1", "b": "1"}, ("x-1",)),
+        ({"zone": "zone"}, {"zone": "eu1,Weight=7"}, ("zone-eu1_Weight_7-df486650a7",)),
+        ({"x": ""}, {"x": "own"}, ("own",)),
+    ],
+)
+def test_features_come_from_labels(words: dict[str, str], labels: dict[str, str], features: tuple[str, ...]) -> None:
+    """A word and the value; each feature once, after those that are the same on all nodes."""
+    spec = _spec(slurm={"features": ["fast", "own"], "featureLabels": words})
+    record = node_record("x", spec, {"cpu": "1", "memory": "1Gi"}, labels)
+    assert record.features == ("nodeset:x", "fast", "own", *(one for one in features if one != "own"))
+
+
+def test_the_gres_of_a_claim_stay() -> None:
+    """A label that has changed, and a device plugin that is away for a minute, leave the record as it was made."""
+    spec = _spec(slurm={"gres": {"nvidia.com/gpu": {}}})
+    labels, settled = {"nvidia.com/gpu.product": "H200"}, '{"nvidia.com/gpu":"gpu:h100:8"}'
+    room = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"}
+    assert node_record("x", spec, room, labels, settled=settled).gres == (Gres("gpu", "h100", 8, "/dev/nvidia[0-7]"),)
+    with pytest.raises(TooFewError):
+        node_record("x", spec, room, labels)
 
 
 @busy

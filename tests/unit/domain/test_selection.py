@@ -76,7 +76,7 @@ def _terms(*expressions: dict[str, object]) -> dict[str, object]:
         ),
         (replace(FREE, taints=(Taint("node.kubernetes.io/memory-pressure", "NoSchedule"),)), {}, None),
         (replace(FREE, allocatable={"cpu": "500m", "memory": "8Gi"}), {}, "TooFew/cpu"),
-        (FREE, {"slurm": {"gres": {"nvidia.com/gpu": "gpu"}}}, "TooFew/nvidia.com/gpu"),
+        (FREE, {"slurm": {"gres": {"nvidia.com/gpu": {}}}}, "TooFew/nvidia.com/gpu"),
     ],
 )
 def test_each_node_that_cannot_be_used_has_a_reason(

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Remember, Undrain
-from kurm.domain.noderecord import Gres, NodeRecord
+from kurm.domain.gres import Gres
+from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
 from kurm.syncer.plan import Call, Change, Creation, Deletion, calls
 

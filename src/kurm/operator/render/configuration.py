@@ -1,16 +1,17 @@
-"""Slurm's configuration: slurm.conf, cgroup.conf, gres.conf and the scripts, their hashes, and the ConfigMap with them.
+"""Slurm's configuration: its files and the scripts, their hashes, and the ConfigMap with them.
 
 Every file is read back before anybody gets it, with the parser that knows Slurm's grammar: what it would not take is an
 error that names the field of the resource.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kurm.domain.noderecord import NodeRecord
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.spec import Json, seconds
-from kurm.operator.render import gres, names, partitions, scripts
+from kurm.domain.topology import Path
+from kurm.operator.render import gres, names, partitions, scripts, topology
 from kurm.operator.render.errors import SpecError
 from kurm.operator.render.names import Part
 from kurm.operator.render.pods import Cluster, digest, metadata
@@ -57,21 +58,24 @@ def configuration(
     *,
     config_maps: scripts.ConfigMaps,
     records: Mapping[str, NodeRecord],
+    places: Collection[Path] = (),
     nodes: int,
 ) -> Configuration:
     """Return the configuration of a cluster with these NodeSets by name.
 
-    `config_maps` are those with users' scripts, `records` those of the claimed nodes by name (gres.conf is made of
-    them), and `nodes` is how many nodes Kubernetes has. Raises SpecError (MissingError for a ConfigMap).
+    `config_maps` are those with users' scripts. Of the claimed nodes, `records` are those with GRES by name (gres.conf
+    is made of them) and `places` where they are (topology.yaml). `nodes` is how many nodes Kubernetes has. Raises
+    SpecError (MissingError for a ConfigMap).
     """
     hooks = scripts.hooks(cluster.spec.scripts, config_maps)
-    kinds = frozenset(name.partition(":")[0] for spec in node_sets.values() for name in spec.slurm.gres.values())
+    kinds = gres.kinds(node_sets.values(), records.values())
     ours = [
         *_identity(cluster),
         *_nodes(cluster, nodes),
         *_jobs(),
         *_accounting(cluster, kinds),
         *gres.types(kinds),
+        *topology.settings(cluster.spec.topology, places),
         *hooks.settings,
         # Slurm would run a prolog only where a job's first step starts, and the resource says: on each node of it.
         *([Setting("PrologFlags", "Alloc")] if cluster.spec.scripts.prolog else []),
@@ -82,7 +86,7 @@ def configuration(
         "cgroup.conf": _text(cluster, merge(_cgroups(kinds), _cgroup_extra(cluster))),
         "gres.conf": _text(cluster, gres.conf(records)),
     }
-    return Configuration(files | dict(hooks.files))
+    return Configuration(files | topology.files(cluster.spec.topology, places) | dict(hooks.files))
 
 
 def config_map(cluster: Cluster, found: Configuration) -> Json:

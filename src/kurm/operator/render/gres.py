@@ -5,14 +5,22 @@ each record it makes (_parse_gres_conf_locked in src/interfaces/gres.c). A line 
 slurmd reads the same file, and one on a node without the device ends: so each line names its nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from kurm.domain.noderecord import Gres, NodeRecord
+from kurm.domain.gres import Gres, name_of
+from kurm.domain.noderecord import NodeRecord
+from kurm.domain.nodeset import NodeSetSpec
 from kurm.slurm.conf import Conf, Line, Record, Setting
 from kurm.slurm.hostlist import compress
 
 LINE = 1000
 """Characters of one list of nodes; longer ones become several lines."""
+
+
+def kinds(node_sets: Iterable[NodeSetSpec], records: Iterable[NodeRecord]) -> frozenset[str]:
+    """Return the names of all GRES: of those that NodeSets ask for, and of those that nodes were claimed with."""
+    asked = {name_of(*one) for spec in node_sets for one in spec.slurm.gres.items()}
+    return frozenset(asked | {one.name for record in records for one in record.gres})
 
 
 def types(kinds: frozenset[str]) -> list[Line]:

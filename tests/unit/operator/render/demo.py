@@ -1,7 +1,7 @@
 """The cluster of the demo, as the unit tests render it: users, accounting, two partitions, scripts, a shared volume."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 from kurm.domain.noderecord import NodeRecord, node_record
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.slurmcluster import SlurmClusterSpec
+from kurm.domain.topology import Path
 from kurm.operator.render import keys, slurmd
 from kurm.operator.render.cluster import objects
 from kurm.operator.render.configuration import Configuration, configuration
@@ -76,10 +77,11 @@ def configured(
     *node_sets: NodeSet,
     site: Mapping[str, str] = SITE,
     records: Mapping[str, NodeRecord] = MappingProxyType({}),
+    places: Collection[Path] = (),
 ) -> Configuration:
     """Return the configuration of a cluster over these NodeSets (the demo's), in a Kubernetes of five nodes."""
     specs = {each.name: each.spec for each in node_sets or (node_set(),)}
-    return configuration(of, specs, config_maps={"site": site}, records=records, nodes=5)
+    return configuration(of, specs, config_maps={"site": site}, records=records, places=places, nodes=5)
 
 
 def everything(of: Cluster, *node_sets: NodeSet) -> list[Json]:

@@ -203,7 +203,7 @@ def test_cgroup_lines_of_users_replace_ours() -> None:
 
 def test_gres_are_named_for_the_nodes_that_have_them() -> None:
     """No record is made with a GPU that gres.conf does not know; a slurmd ends if a file of its line is missing."""
-    gpus = node_set("gpus", slurm={"gres": {"nvidia.com/gpu": "gpu:h100"}})
+    gpus = node_set("gpus", slurm={"gres": {"nvidia.com/gpu": {"type": "h100"}}})
     eight = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8"}
     known = records_of(gpus, eight, "g1", "g2") | records_of(gpus, eight | {"nvidia.com/gpu": "4"}, "g3")
     found = configured(cluster(), node_set(), gpus, records=known | records_of(node_set()))
@@ -291,7 +291,7 @@ def test_a_changed_script_is_a_new_configuration() -> None:
 
 def test_another_node_of_a_known_kind_restarts_nothing() -> None:
     """gres.conf has a new line for each kind of node, and its types and cores are what counts."""
-    gpus = node_set("gpus", slurm={"gres": {"nvidia.com/gpu": "gpu:h100"}})
+    gpus = node_set("gpus", slurm={"gres": {"nvidia.com/gpu": {"type": "h100"}}})
     eight = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8"}
     one = configured(cluster(), gpus, records=records_of(gpus, eight, "g1"))
     two = configured(cluster(), gpus, records=records_of(gpus, eight, "g1", "h7"))
