@@ -352,6 +352,11 @@ def show(rows: list[Row], result: dict[str, Any]) -> None:
     print(f"machine: {result['machine']}")
 
 
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the rows of the README's table."""
+    return "\n".join(f"| {row['name']} | {row['measured']:g} {row['unit']} | {row['target']:g} |" for row in rows)
+
+
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -360,6 +365,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--steady", type=float, default=300.0, help="seconds of steady state")
     parser.add_argument("--quick", action="store_true", help="500 nodes, latencies at 200, 40 samples, 30 s")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the last result as the README has it; run nothing"
+    )
     given = parser.parse_args()
     if given.quick:
         given.nodes, given.rows_at, given.samples, given.steady = 500, 200, 40, 30.0
@@ -367,4 +375,8 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(arguments())))
+    asked = arguments()
+    if asked.markdown:
+        print(markdown(json.loads(RESULT.read_text())["rows"]))
+    else:
+        sys.exit(asyncio.run(main(asked)))
