@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from common import each, machine
+from common import each, machine, percentile
 from rich.console import Console
 from rich.table import Table
 
@@ -114,12 +114,6 @@ def resident() -> float:
 def peak() -> float:
     """Return the most that this process ever held in memory, in MB. Not getrusage: it remembers the parent's."""
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024 / 1e6
-
-
-def percentile(values: list[float], part: float) -> float:
-    """Return a percentile; `part` is 0 to 1."""
-    ordered = sorted(values)
-    return ordered[min(int(part * len(ordered)), len(ordered) - 1)]
 
 
 # The watching process.

@@ -24,6 +24,12 @@ async def each(numbers: Iterable[int], work: Callable[[int], Awaitable[Any]], *,
     return time.monotonic() - begun
 
 
+def percentile(values: list[float], part: float) -> float:
+    """Return a percentile; `part` is 0 to 1."""
+    ordered = sorted(values)
+    return ordered[min(int(part * len(ordered)), len(ordered) - 1)]
+
+
 def machine() -> dict[str, Any]:
     """Return where and with what this was measured."""
     model = next(

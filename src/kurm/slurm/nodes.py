@@ -66,8 +66,9 @@ class Node(Narrow):
 
     @property
     def registered(self) -> bool:
-        """Whether a slurmd has attached to the record, and still answers."""
-        return self.slurmd_start_time.value not in {None, 0} and not self.has("NOT_RESPONDING", "POWERED_DOWN")
+        """Whether a slurmd has attached to the record, and still answers. An EXTERNAL node has none to wait for."""
+        attached = self.slurmd_start_time.value not in {None, 0} or self.has("EXTERNAL")
+        return attached and not self.has("NOT_RESPONDING", "POWERED_DOWN")
 
 
 class NodesAnswer(Answer):

@@ -124,10 +124,11 @@ async def test_undrain_can_be_repeated_and_resume_cannot(slurm: Session, prefix:
 
 
 async def test_a_node_with_a_job_is_not_deleted(slurm: Session, prefix: str) -> None:
-    """Busy, also while it drains; gone when its job is."""
+    """Busy, also while it drains; gone when its job is. An EXTERNAL one counts as registered, as it takes the job."""
     name = f"{prefix}1"
     new = NewNode(names=(name,), cpus=4, real_memory=100, state="EXTERNAL", address="127.0.0.1")
     await nodes.create_nodes(slurm, new)
+    assert (await nodes.get_node(slurm, name)).registered
     job = await allocate(slurm, name)
     assert (await jobs.get_job(slurm, job)).nodes == name
     assert (await nodes.get_node(slurm, name)).busy
