@@ -12,7 +12,16 @@ from kurm.kube.resources import Key
 from kurm.kube.session import Session
 from kurm.kube.watch import Pace, Selection
 from kurm.syncer import objects
-from kurm.syncer.objects import CLAIMED_NODES, NODE_SET, NODE_SETS, OVER, RELEASE, SLURM_CLUSTERS, SLURMD_PODS
+from kurm.syncer.objects import (
+    CLAIMED_NODES,
+    NODE_SET,
+    NODE_SETS,
+    OVER,
+    RELEASE,
+    SLURM_CLUSTERS,
+    SLURM_READY,
+    SLURMD_PODS,
+)
 
 OLDEST = 120.0
 """Seconds. In quiet times the API server speaks once a minute on each watch (Pace.silence is 90 s): a view that is
@@ -165,6 +174,8 @@ def decisive(pods: Iterable[objects.Pod]) -> Pod | None:
             pod.metadata.annotations.get(RELEASE, ""),
             terminating=pod.metadata.deletion_timestamp is not None,
             ready=pod.ready,
+            address=pod.status.pod_ip,
+            told=pod.condition(SLURM_READY) is not None,
         )
         for pod in pods
     ]

@@ -32,7 +32,7 @@ AT_ONCE = 4
 
 FLAGS = frozenset(
     {
-        *("UNKNOWN", "ERROR", "FAIL", "INVALID_REG", "NOT_RESPONDING", "MAINTENANCE"),
+        *("UNKNOWN", "FUTURE", "ERROR", "FAIL", "INVALID_REG", "NOT_RESPONDING", "MAINTENANCE"),
         *("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
     }
 )
@@ -71,6 +71,7 @@ def as_record(node: Node) -> Record:
         comment=node.comment,
         features=node.features,
         weight=node.weight,
+        address=node.address,
     )
 
 
