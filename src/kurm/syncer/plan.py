@@ -118,8 +118,8 @@ def _update(
             update = Update(state="FUTURE", comment=comment)
         case Register():
             update = Update(state="RESUME")
-        case Describe(node=node):
-            shape = _shape(claims[node])
+        case _:
+            shape = _shape(claims[instruction.node])
             update = Update(features=shape.features, weight=shape.weight)
     return update
 
