@@ -15,6 +15,7 @@ import structlog
 import typer
 
 from kurm.domain.causes import CONDITION_TYPE
+from kurm.domain.spec import DURATION, seconds
 from kurm.kube.config import Config
 from kurm.kube.errors import KubeError
 from kurm.kube.lease import LeadershipLost
@@ -99,11 +100,23 @@ def syncer(
         list[str] | None,
         typer.Option(help="Type of a Kubernetes node's condition that drains it while it is True; may be repeated."),
     ] = None,
+    dead_after: Annotated[
+        str,
+        typer.Option(help="How long a Kubernetes node is Ready=Unknown before its jobs are requeued, as 90s or 5m."),
+    ] = "5m",
 ) -> None:
     """Keep a SlurmCluster's node records, slurmd pods and Kubernetes nodes in agreement."""
     name = identity or os.uname().nodename
+    if not re.fullmatch(DURATION, dead_after):
+        sentence = f"{dead_after!r} must be a duration above zero, as 90s, 10m, 1h30m or 7d"
+        raise typer.BadParameter(sentence, param_hint="--dead-after")
     settings = Settings(
-        cluster, namespace, name, controller=controller, drain_conditions=frozenset(drain_condition or ())
+        cluster,
+        namespace,
+        name,
+        controller=controller,
+        drain_conditions=frozenset(drain_condition or ()),
+        dead_after=seconds(dead_after) or 0,
     )
     tokens = Tokens(jwt_key.read_bytes, SLURM_USER)
     if wrong := [one for one in drain_condition or () if not re.fullmatch(CONDITION_TYPE, one)]:

@@ -9,9 +9,10 @@ from typing import TypeVar
 from kurm.cli.errors import CommandError
 from kurm.cli.trouble import EVENTS, SLURM_PODS, Pod, newest, trouble
 from kurm.domain import diagnosis, standing
-from kurm.domain.agreement import NODE_SET, RELEASE, SLURM_DRAINED, SLURM_READY, Said
+from kurm.domain.agreement import NODE_SET, RELEASE, SLURM_DRAINED, SLURM_READY
 from kurm.domain.diagnosis import PodTrouble
 from kurm.domain.nodeset import NodeSetSpec, NodeSetStatus
+from kurm.domain.report import Said
 from kurm.domain.selection import Candidate, Taint, claim
 from kurm.domain.slurmcluster import SlurmClusterSpec, SlurmClusterStatus
 from kurm.domain.spec import GROUP, VERSION

@@ -14,11 +14,11 @@ made, slurmctld has to ask: it asks the slurmd of a FUTURE record that is resume
 powered up. So a record whose slurmd runs already is made FUTURE, told where slurmd is, and resumed (`Register`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kurm.domain.causes import OURS, POD, RELEASED, Cause, Memory, of_pod, released, strongest_first
+from kurm.domain.causes import DEAD, OURS, POD, RELEASED, Cause, Memory, of_pod, released, strongest_first
 from kurm.domain.noderecord import NodeRecord, feature
 from kurm.domain.spec import GROUP
 
@@ -26,6 +26,10 @@ NODE_SET = f"{GROUP}/nodeset"
 """Label of a Node: which NodeSet has claimed it, as `kurm.domain.selection.claim` says it; of a pod: its NodeSet."""
 RELEASE = f"{GROUP}/release"
 """Annotation of a slurmd pod: why it shall go, and since when, so that no two releases are the same."""
+REQUEUE_AT = f"{GROUP}/requeue-at"
+"""Annotation of a slurmd pod that shall go: when what still runs on its node is to be requeued (RFC 3339)."""
+PROTECTED = f"{GROUP}/protected"
+"""Label of a slurmd pod that nobody can evict: a PodDisruptionBudget selects it. The operator alone takes it off."""
 SLURM_READY = f"{GROUP}/SlurmReady"
 """Condition of a slurmd pod: its node is registered and in service."""
 SLURM_DRAINING = f"{GROUP}/SlurmDraining"
@@ -38,10 +42,18 @@ SLURM_STATE = f"{GROUP}/slurm-state"
 """Annotation of a slurmd pod: `Record.state` of its node."""
 SLURM_REASON = f"{GROUP}/slurm-reason"
 """Annotation of a slurmd pod: the reason that Slurm has for the state of its node."""
+SLURM_ALLOCATED = f"{GROUP}/slurm-allocated"
+"""Annotation of a slurmd pod: whether a job holds a part of its node, `true` or `false`; up to a minute old."""
+SLURM_JOBS = f"{GROUP}/slurm-jobs"
+"""Annotation of a slurmd pod that is draining, or may be chosen to go: how many jobs are on its node."""
+SLURM_JOBS_END = f"{GROUP}/slurm-jobs-end"
+"""Annotation beside `SLURM_JOBS`: when the last of them ends by its time limit (RFC 3339), or `never`."""
 
 MARK = "kurm:"
 """How the `extra` of a record of ours begins; the UID of the Kubernetes node follows."""
 
+UNHEARD = "Not responding"
+"""The reason that slurmctld 26.05 gives of itself to a node that it sets DOWN because its slurmd does not answer."""
 GONE_FROM_POOL = f"{OURS}no longer in a NodeSet"
 ANOTHER_NODE = f"{OURS}another node has its name"
 
@@ -82,6 +94,17 @@ class Pod:
     """Where slurmd in it is reached."""
     told: bool = False
     """It was told of its Slurm node before. slurmd of one that was not may be about to register for the first time."""
+    protected: bool = False
+    """It bears the label `PROTECTED`: nobody can evict it."""
+    proven: bool = False
+    """It was told that its node is drained, or may have been: the label may be taken off at any moment."""
+    overdue: bool = False
+    """Its release has waited long enough: what still runs on its node is to be requeued."""
+
+    @property
+    def held(self) -> bool:
+        """Whether it can be evicted neither now nor by what it was told: jobs may come to its node."""
+        return self.protected and not self.proven
 
     @property
     def running(self) -> bool:
@@ -104,6 +127,7 @@ class Record:
     attached: bool = False
     """A slurmd was attached to it at some time."""
     down: bool = False
+    """It takes no jobs, and whatever ran there was requeued or ended; a slurmd that answers brings it back."""
     flags: tuple[str, ...] = ()
     """What else Slurm's state says of the node; nothing that changes with each job."""
     comment: str = ""
@@ -224,6 +248,23 @@ class Undrain:
 
 
 @dataclass(frozen=True, order=True)
+class Retract:
+    """Take back from a pod that it may go, and wait until nobody can evict it: only then may jobs come to its node.
+
+    It is no call of Slurm's: what the pod is to be told (`kurm.domain.report`) is it.
+    """
+
+    node: str
+
+
+@dataclass(frozen=True, order=True)
+class Down:
+    """Have Slurm requeue what still runs on a node that is draining; what cannot be requeued ends. The reason stays."""
+
+    node: str
+
+
+@dataclass(frozen=True, order=True)
 class Remember:
     """Change what the comment of a record remembers."""
 
@@ -238,7 +279,9 @@ class Delete:
     node: str
 
 
-Instruction: TypeAlias = Create | Mark | Recall | Register | Describe | Drain | Undrain | Remember | Delete
+Instruction: TypeAlias = (
+    Create | Mark | Recall | Register | Describe | Drain | Undrain | Retract | Down | Remember | Delete
+)
 
 
 def decide(world: World) -> list[Instruction]:
@@ -255,8 +298,12 @@ def decide(world: World) -> list[Instruction]:
 def _of_node(node: str, claim: Claim | None, pod: Pod | None, record: Record | None) -> Iterator[Instruction]:
     if record is None:
         if claim is not None and claim.record is not None:
-            # Also for a pod that shall go: without a record nobody can say that nothing runs there.
-            yield Create(node, pod.address if pod is not None and pod.running else "")
+            # Also for a pod that shall go: without a record nobody can say that nothing runs there. A new record takes
+            # jobs at once: where Slurm has lost its state the pod may have been told that its node was drained.
+            if pod is not None and not pod.held:
+                yield Retract(node)
+            else:
+                yield Create(node, pod.address if pod is not None and pod.running else "")
     elif not record.ours:
         return
     elif claim is None:
@@ -280,21 +327,22 @@ def _of_its_own(node: str, claim: Claim, pod: Pod | None, record: Record) -> Ite
         return
     if not _described(claim, record):
         yield Describe(node)
-    causes = standing(claim, pod, record)
-    keys = {cause.key for cause in causes}
-    before, overridden = Memory.of(record.comment), _overridden(record)
-    if record.draining and not record.drained_by_us:
+    keys = {cause.key for cause in standing(claim, pod, record)}
+    if record.draining and record.busy and not record.down and _is_over(keys - overridden(record), pod):
+        yield Down(node)
+    before = Memory.of(record.comment)
+    if _of_others(record):
         # Whoever drained first keeps the drain.
         if (after := before.only(keys)) != before:
             yield Remember(node, after.beside(record.comment))
         return
-    strongest = next((cause for cause in causes if cause.key not in overridden), None)
-    after = Memory(strongest.key if strongest else "", overridden & keys)
+    strongest = _strongest(claim, pod, record)
+    after = Memory(strongest.key if strongest else "", overridden(record) & keys)
     comment = after.beside(record.comment) if after != before else None
     if strongest is not None and not (record.draining and strongest.stands_in(record.reason)):
         yield Drain(node, strongest.reason, strongest.key, comment)
     elif strongest is None and record.draining:
-        yield Undrain(node, comment)
+        yield Undrain(node, comment) if pod is None or pod.held else Retract(node)
     elif comment is not None:
         yield Remember(node, comment)
 
@@ -310,7 +358,29 @@ def _of_future(node: str, claim: Claim, pod: Pod | None, record: Record) -> Inst
         return Delete(node)  # a slurmd that starts waits for a record that it can see
     if record.address != pod.address:
         return Mark(node, claim.uid, address=pod.address)
-    return Register(node)
+    return Register(node) if pod.held else Retract(node)
+
+
+def _of_others(record: Record) -> bool:
+    """Whether somebody else keeps it out of service. Of a node that is only not heard of nobody has said anything."""
+    by_somebody = record.draining or (record.down and record.reason not in {"", UNHEARD})
+    return by_somebody and not record.reason.startswith(OURS)
+
+
+def _is_over(keys: Collection[str], pod: Pod | None) -> bool:
+    """Whether the jobs of a draining node are not to be waited for."""
+    return DEAD in keys or (RELEASED in keys and pod is not None and pod.overdue)
+
+
+def _strongest(claim: Claim, pod: Pod | None, record: Record) -> Cause | None:
+    """Return the cause that is to stand in our drain, None if there is to be no drain of ours."""
+    ignored = overridden(record)
+    return next((cause for cause in standing(claim, pod, record) if cause.key not in ignored), None)
+
+
+def lifts(claim: Claim, pod: Pod | None, record: Record) -> bool:
+    """Whether our drain is to be lifted, as soon as the pod can be evicted no more."""
+    return record.drained_by_us and record.extra == mark(claim.uid) and _strongest(claim, pod, record) is None
 
 
 def standing(claim: Claim, pod: Pod | None, record: Record) -> list[Cause]:
@@ -337,7 +407,7 @@ def _of_pod(pod: Pod | None, record: Record) -> Iterator[Cause]:
         yield of_pod("is not ready")
 
 
-def _overridden(record: Record) -> frozenset[str]:
+def overridden(record: Record) -> frozenset[str]:
     """Return the causes against which an administrator has resumed a node, by their keys.
 
     A release is none of them: the operator waits for its answer, and has promised nobody to go on without one.
@@ -374,50 +444,3 @@ def _of_another(node: str, claim: Claim, pod: Pod | None, record: Record) -> Ite
         else:
             forgotten = Memory().beside(record.comment)
             yield Mark(node, claim.uid, forgotten if forgotten != record.comment else None)
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a pod's conditions are to say of its Slurm node."""
-
-    ready: bool
-    """Registered, in service, and this Kubernetes node's record."""
-    drained: bool
-    """It takes no jobs and has none: its pod may go. False as long as anything is unknown."""
-    reason: str
-    """One word."""
-    message: str
-    state: str = ""
-    """`Record.state`; empty if there is no record of this node."""
-    slurm_reason: str = ""
-    """Slurm's reason for it."""
-
-
-def say(claim: Claim | None, record: Record | None, pod: Pod | None = None) -> Said:
-    """Return what to say of the Slurm node behind a pod, from its claim and record (None if there is none)."""
-    if record is None:
-        why = claim.unfit if claim is not None else ""
-        message = why or "Slurm has no record of this node yet"
-        return Said(ready=False, drained=False, reason="NoRecord", message=message)
-    if claim is None or record.extra != mark(claim.uid):
-        return Said(
-            ready=False, drained=False, reason="NotOurs", message="Slurm's record is of another node of that name"
-        )
-    drained = record.draining and not record.busy
-    ready = record.registered and not record.draining and not record.down
-    reason, message = _in_words(claim, record, pod)
-    return Said(ready, drained, reason, message, state=record.state, slurm_reason=record.reason)
-
-
-def _in_words(claim: Claim, record: Record, pod: Pod | None) -> tuple[str, str]:
-    if record.down:
-        return "Down", record.reason or "Slurm holds it for down"
-    if record.draining:
-        return "Draining" if record.busy else "Drained", record.reason
-    if not record.registered:
-        return "NotRegistered", "slurmd has not registered"
-    overridden = _overridden(record)
-    against = [cause.words for cause in standing(claim, pod, record) if cause.key in overridden]
-    if against:
-        return "Overridden", f"it was resumed in Slurm although: {'; '.join(against)}"
-    return "InService", ""

@@ -22,8 +22,9 @@ REASON = f"{GROUP}/reason"
 
 CONDITION_TYPE = r"^[A-Za-z0-9][A-Za-z0-9_./-]*$"
 """What a condition may be called: as Kubernetes has it, and without what would break the line of a `Memory`."""
-CORDONED, RELEASED, CONDITION, NOT_READY, POD = "cordoned", "released", "condition", "not-ready", "pod"
-_STRENGTH = (CORDONED, RELEASED, CONDITION, NOT_READY, POD)
+CORDONED, RELEASED, CONDITION, DEAD = "cordoned", "released", "condition", "dead"
+NOT_READY, POD = "not-ready", "pod"
+_STRENGTH = (CORDONED, RELEASED, CONDITION, DEAD, NOT_READY, POD)
 LONGEST = 200
 """Letters of a reason's words: the kubelet's messages can be pages, and `sinfo -R` shows one line."""
 
@@ -73,11 +74,17 @@ class Told:
 
 
 def of_node(
-    *, cordoned: bool, annotations: Mapping[str, str], conditions: Mapping[str, Told], chosen: Iterable[str] = ()
+    *,
+    cordoned: bool,
+    annotations: Mapping[str, str],
+    conditions: Mapping[str, Told],
+    chosen: Iterable[str] = (),
+    dead: str = "",
 ) -> tuple[Cause, ...]:
     """Return what a Kubernetes node gives as causes. `chosen`: types of conditions that are one while they are True.
 
-    A node whose kubelet never said whether it is ready gives none for that.
+    `dead`: why Kubernetes holds it for dead, in words. A node whose kubelet never said whether it is ready gives no
+    cause for that.
     """
     found = []
     if cordoned:
@@ -87,6 +94,8 @@ def of_node(
         for kind in sorted({*chosen} - {"Ready"})
         if kind in conditions and conditions[kind].status == "True"
     ]
+    if dead:
+        found.append(Cause(DEAD, _with("node dead", dead), head="node dead"))
     ready = conditions.get("Ready")
     if ready is not None and ready.status != "True":
         found.append(Cause(NOT_READY, _with("node not ready", ready.message), head="node not ready"))

@@ -85,6 +85,8 @@ class Spec(Struct, metaclass=SpecMeta, frozen=True, gc=False, omit_defaults=True
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
 
+DURATION = r"^([1-9][0-9]{0,5}[dhms])+$"
+"""What a Duration looks like."""
 _UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 Image = Annotated[
@@ -100,7 +102,7 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Duration = Annotated[
     str,
     Meta(description="A duration above zero, as 90s, 10m, 1h30m or 7d.", max_length=32),
-    Meta(pattern=r"^([1-9][0-9]{0,5}[dhms])+$"),
+    Meta(pattern=DURATION),
     plainly("must be a duration above zero, as 90s, 10m, 1h30m or 7d"),
 ]
 Wait = Annotated[

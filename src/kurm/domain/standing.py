@@ -7,9 +7,9 @@ told is what the operator would decide, and never older than the nodes themselve
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kurm.domain.agreement import Said
 from kurm.domain.noderecord import TooFewError, node_record
 from kurm.domain.nodeset import NodeSetSpec
+from kurm.domain.report import Said
 from kurm.domain.selection import Candidate, Selection, select
 
 IN_SERVICE = "InService"

@@ -71,13 +71,17 @@ class Applier:
         status: Mapping[str, Any],
         *,
         annotations: Mapping[str, str] | None = None,
+        exactly: bool = False,
         deadline: float | None = None,
     ) -> T:
         """Make the status of the object that was seen what is given; Conflict if it is another one by now.
 
-        Annotations go with it in the one write, where the kind's status subresource takes them: a pod's does.
+        With `exactly` it is Conflict also if anything of the object has changed since it was seen. Annotations go with
+        it in the one write, where the kind's status subresource takes them: a pod's does.
         """
         identity = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
+        if exactly:
+            identity["resourceVersion"] = of.metadata.resource_version
         metadata: dict[str, Any] = {name: value for name, value in identity.items() if value}
         metadata |= {"annotations": annotations} if annotations else {}
         manifest = {"metadata": metadata, "status": status}

@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 import structlog
 
-from kurm.domain.agreement import Said, say
+from kurm.domain.report import RESUMING, Said, say
 from kurm.kube.apply import Applier
 from kurm.kube.controller import DONE, Again, Controller, Result
-from kurm.kube.errors import KubeError, NotFound
+from kurm.kube.errors import ApiError, KubeError, NotFound
 from kurm.kube.events import Recorder, Severity
 from kurm.kube.lease import LeadershipLost
 from kurm.kube.resources import Condition, micro_time
@@ -82,6 +83,8 @@ class Conditions:
         said = self._said(node)
         if said is None or not self.pool.known(node):
             return DONE  # all nodes are looked at when it is known again
+        if said.reason == RESUMING and (one := self.pool.pod(node)) is not None and one.held:
+            return DONE  # the drain is being lifted, and that is told with one write
         wanted = conditions(pod, said)
         if wanted == [pod.condition(one.type) for one in wanted] and annotations(said) == _annotated(pod):
             self._right(pod)
@@ -91,16 +94,21 @@ class Conditions:
             if waited < QUIET_SECONDS:
                 return Again(QUIET_SECONDS - waited, "it may be in service by then")
         self._wrong_since.setdefault(pod.metadata.uid, self._now())
-        if said.drained:
-            try:
-                await self.records.refresh([node], within=FRESH)
-            except SlurmError as error:
-                self.records.lose(error)
-                return DONE
-            if self._said(node) != said:
-                return Again(0.0, "it has changed")
+        if said.drained and (changed := await self._not_drained(node, said)):
+            return changed
         await self._write(node, pod, said, wanted)
         return DONE
+
+    async def _not_drained(self, node: str, said: Said) -> Result | None:
+        """Ask again whether a node is drained that is to be told so; None if it is."""
+        if self.records.lifting(node):
+            return Again(FRESH, "its drain is being lifted, or may be")
+        try:
+            await self.records.refresh([node], within=FRESH)
+        except SlurmError as error:
+            self.records.lose(error)
+            return DONE
+        return Again(0.0, "it has changed") if self.records.lifting(node) or self._said(node) != said else None
 
     def _said(self, node: str) -> Said | None:
         known = self.records.known
@@ -113,13 +121,22 @@ class Conditions:
         if not self._leads():
             raise LeadershipLost("the Lease ran out before a write")
         status = {"conditions": [_manifest(one) for one in wanted]}
+        if said.drained:
+            self.pool.told.tells(pod)  # and nothing is awaited since it was asked whether its drain is being lifted
         try:
-            await self._applier.apply_status(SLURMD_PODS, pod, status, annotations=annotations(said))
+            # For the very version that was seen: if this one gets lost, whatever is written next refuses it for good.
+            answer = await self._applier.apply_status(
+                SLURMD_PODS, pod, status, annotations=annotations(said), exactly=said.drained
+            )
         except NotFound:
             return
         except KubeError as error:
+            if isinstance(error, ApiError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                self.pool.told.refused(pod)
             self.metrics.errors.labels("pods", type(error).__name__).inc()
             raise
+        self.pool.told.answered(answer)
+        self.pool.look_at(node)
         self.metrics.pod_writes.inc()
         log.info("pod told", node=node, pod=str(pod.key), reason=said.reason, message=said.message)
         before = pod.condition(SLURM_READY)
@@ -148,7 +165,8 @@ class Conditions:
 def conditions(pod: Pod, said: Said) -> list[Condition]:
     """Return the conditions as they are to be. The time of a transition stays while the status does."""
     draining, down = said.reason == "Draining", said.reason == "Down"
-    drained = "Drained" if said.drained else ("Draining" if draining else "NotDrained")
+    others = {"Draining": "Draining", RESUMING: RESUMING}
+    drained = "Drained" if said.drained else others.get(said.reason, "NotDrained")
 
     def one(kind: str, reason: str, *, holds: bool) -> Condition:
         return _condition(pod, kind, holds=holds, reason=reason, message=said.message if holds else "")

@@ -1,6 +1,7 @@
 """The Kubernetes objects that the syncer reads, as far as it reads them, and what they are called."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -14,25 +15,36 @@ from kurm.kube.resources import NODES, PODS, Condition, Narrow, Object, Resource
 MANAGER = "kurm-syncer"
 """Our field manager."""
 NODE_SET, RELEASE = agreement.NODE_SET, agreement.RELEASE
+PROTECTED, REQUEUE_AT = agreement.PROTECTED, agreement.REQUEUE_AT
 SLURM_READY, SLURM_DRAINED = agreement.SLURM_READY, agreement.SLURM_DRAINED
 SLURM_DRAINING, SLURM_DOWN = agreement.SLURM_DRAINING, agreement.SLURM_DOWN
 SLURM_STATE, SLURM_REASON = agreement.SLURM_STATE, agreement.SLURM_REASON
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+"""Taint with which a person says that a node is switched off (Kubernetes, "Non-graceful node shutdown")."""
 OVER = frozenset({"Succeeded", "Failed"})
 """Phases of a pod whose containers have ended for good."""
+
+
+class Taint(Narrow):
+    """What keeps pods off a node."""
+
+    key: str = ""
 
 
 class NodeSpec(Narrow):
     """What people want of a node."""
 
     unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
 
 
 class NodeCondition(Narrow):
-    """One condition of a node, without its times: a heartbeat says nothing."""
+    """One condition of a node, without the time of its heartbeat, which says nothing."""
 
     type: str = ""
     status: str = "Unknown"
     message: str = ""
+    last_transition_time: datetime | None = None
 
 
 class NodeStatus(Narrow):
@@ -52,6 +64,17 @@ class Node(Object):
     def told(self) -> dict[str, Told]:
         """Its conditions by their types."""
         return {one.type: Told(one.status, one.message) for one in self.status.conditions}
+
+    @property
+    def out_of_service(self) -> bool:
+        """Whether somebody says that it is switched off."""
+        return any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
+
+    @property
+    def unheard_since(self) -> datetime | None:
+        """Since when nobody has heard of its kubelet; None if it is heard of."""
+        ready = next((one for one in self.status.conditions if one.type == "Ready"), None)
+        return ready.last_transition_time if ready is not None and ready.status == "Unknown" else None
 
 
 class PodSpec(Narrow):

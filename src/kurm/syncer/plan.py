@@ -10,6 +10,7 @@ from kurm.domain.agreement import (
     Create,
     Delete,
     Describe,
+    Down,
     Drain,
     Instruction,
     Mark,
@@ -21,6 +22,8 @@ from kurm.domain.agreement import (
 )
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
+
+UNDRAIN = "UNDRAIN"
 
 
 @dataclass(frozen=True)
@@ -86,14 +89,13 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
     deletions: list[str] = []
     for instruction in instructions:
         node = instruction.node
-        match instruction:
-            case Create(slurmd=address):
-                shape, state = _shape(claims[node]), "FUTURE" if address else "CLOUD"
-                creations[shape, state][node] = marking(claims[node].uid, address=address or None)
-            case Delete():
-                deletions.append(node)
-            case _:
-                changes[_update(instruction, claims)].append(node)
+        if isinstance(instruction, Create):
+            shape, state = _shape(claims[node]), "FUTURE" if instruction.slurmd else "CLOUD"
+            creations[shape, state][node] = marking(claims[node].uid, address=instruction.slurmd or None)
+        elif isinstance(instruction, Delete):
+            deletions.append(node)
+        elif (update := _update(instruction, claims)) is not None:
+            changes[update].append(node)
     urgent_first = sorted(changes.items(), key=lambda item: item[0].state != "DRAIN")
     return [
         *(Change(tuple(nodes), update) for update, nodes in urgent_first),
@@ -102,26 +104,28 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
     ]
 
 
-def _update(
-    instruction: Drain | Undrain | Remember | Mark | Recall | Register | Describe, claims: Mapping[str, Claim]
-) -> Update:
+def _update(instruction: Instruction, claims: Mapping[str, Claim]) -> Update | None:  # noqa: PLR0911 - a table
+    """Return what is to be changed of a record; None for what is no call of Slurm's."""
     match instruction:
         case Drain(reason=reason, comment=comment):
-            update = Update(state="DRAIN", reason=reason, comment=comment)
+            return Update(state="DRAIN", reason=reason, comment=comment)
         case Undrain(comment=comment):
-            update = Update(state="UNDRAIN", comment=comment)
+            return Update(state=UNDRAIN, comment=comment)
+        case Down():
+            return Update(state="DOWN")  # without a reason: Slurm keeps the one that it has
         case Remember(comment=comment):
-            update = Update(comment=comment)
+            return Update(comment=comment)
         case Mark(uid=uid, comment=comment, address=address):
-            update = marking(uid, comment, address)
+            return marking(uid, comment, address)
         case Recall(comment=comment):
-            update = Update(state="FUTURE", comment=comment)
+            return Update(state="FUTURE", comment=comment)
         case Register():
-            update = Update(state="RESUME")
+            return Update(state="RESUME")
+        case Describe(node=node):
+            shape = _shape(claims[node])
+            return Update(features=shape.features, weight=shape.weight)
         case _:
-            shape = _shape(claims[instruction.node])
-            update = Update(features=shape.features, weight=shape.weight)
-    return update
+            return None
 
 
 def marking(uid: str, comment: str | None = None, address: str | None = None) -> Update:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime, timedelta
 
 from kurm.domain.agreement import Claim, Pod
 from kurm.domain.causes import of_node
@@ -12,20 +13,26 @@ from kurm.kube.resources import Key
 from kurm.kube.session import Session
 from kurm.kube.watch import Pace, Selection
 from kurm.syncer import objects
+from kurm.syncer.alarms import Alarms
 from kurm.syncer.objects import (
     CLAIMED_NODES,
     NODE_SET,
     NODE_SETS,
     OVER,
+    PROTECTED,
     RELEASE,
+    REQUEUE_AT,
     SLURM_CLUSTERS,
     SLURM_READY,
     SLURMD_PODS,
 )
+from kurm.syncer.told import Told
 
 OLDEST = 120.0
 """Seconds. In quiet times the API server speaks once a minute on each watch (Pace.silence is 90 s): a view that is
 older than this misses what has happened since, and nothing is done by it."""
+DEAD_AFTER = 300.0
+"""Seconds, the default of `SlurmCluster.spec.deadAfter`."""
 
 
 class Pool:
@@ -38,11 +45,20 @@ class Pool:
         cluster: str,
         *,
         drain_conditions: Collection[str] = (),
+        dead_after: float = DEAD_AFTER,
         pace: Pace | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`drain_conditions`: types of node conditions for which nodes are drained while they are True."""
+        """`drain_conditions`: types of node conditions for which nodes are drained while they are True.
+
+        `dead_after`: seconds for which a node is not heard of before it is held for dead.
+        """
         self.namespace, self.name = namespace, cluster
-        self.drain_conditions = drain_conditions
+        self.drain_conditions, self.dead_after = drain_conditions, timedelta(seconds=dead_after)
+        self.told = Told()
+        self._now = now
+        self._look_at: list[Callable[[str], None]] = []
+        self._alarms = Alarms(self.look_at, now)
         own = Selection(namespace=namespace)
         self.nodes = Cache(
             session,
@@ -63,6 +79,8 @@ class Pool:
         self.clusters = Cache(session, SLURM_CLUSTERS, one, pace=pace)
         self._claims: dict[str, objects.NodeSet] = {}
         self.node_sets.on_change(self._file_node_set)
+        self.nodes.on_change(self._heed_node)
+        self.pods.on_change(self._heed_pod)
 
     @property
     def caches(
@@ -97,6 +115,7 @@ class Pool:
 
     def on_change(self, look_at: Callable[[str], None]) -> None:
         """Call `look_at` with the name of each node about which something may have changed."""
+        self._look_at.append(look_at)
 
         def tell(names: Iterable[str]) -> None:
             for name in names:
@@ -107,6 +126,11 @@ class Pool:
         self.pods.on_change(lambda change: tell({pod.spec.node_name for pod in _both(change)}))
         self.node_sets.on_change(lambda change: tell(self._nodes_of(change)))
         self.clusters.on_change(lambda change: tell(self._names()) if not change.old else None)
+
+    def look_at(self, node: str) -> None:
+        """Have everybody look at a node again: something of it is known that no cache has told."""
+        for look_at in self._look_at:
+            look_at(node)
 
     def known(self, node: str) -> bool:
         """Whether it is known to whom a node belongs. A label may come before the NodeSet that it names."""
@@ -126,6 +150,7 @@ class Pool:
             annotations=found.metadata.annotations,
             conditions=found.told,
             chosen=self.drain_conditions,
+            dead=self._dead(found),
         )
         try:
             return Claim(uid, node_record(name, node_set.spec, found.status.allocatable), causes=causes)
@@ -140,16 +165,54 @@ class Pool:
 
     def pods_on(self, node: str) -> tuple[objects.Pod, ...]:
         """Return the slurmd pods on a node that have not ended, the newest last; more than one only at a change."""
-        pods = (pod for pod in self.pods.by("node", node) if pod.status.phase not in OVER)
+        pods = (self.told.newest(pod) for pod in self.pods.by("node", node) if pod.status.phase not in OVER)
         return tuple(sorted(pods, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.uid)))
 
     def pod(self, node: str) -> Pod | None:
         """Return the pod by which a node is decided, None if there is none."""
-        return decisive(self.pods_on(node))
+        return decisive(map(self._as_decided, self.pods_on(node)))
 
     def ready(self, node: str) -> bool:
         """Whether the kubelet says that slurmd on a node answers."""
         return any(pod.ready for pod in self.pods_on(node))
+
+    def _as_decided(self, pod: objects.Pod) -> Pod:
+        requeue_at = moment(pod.metadata.annotations.get(REQUEUE_AT, ""))
+        return Pod(
+            pod.metadata.uid,
+            pod.metadata.annotations.get(RELEASE, ""),
+            terminating=pod.metadata.deletion_timestamp is not None,
+            ready=pod.ready,
+            address=pod.status.pod_ip,
+            told=pod.condition(SLURM_READY) is not None,
+            protected=pod.metadata.labels.get(PROTECTED) == "true",
+            proven=self.told.proven(pod),
+            overdue=requeue_at is not None and requeue_at <= self._now(),
+        )
+
+    def _dead(self, node: objects.Node) -> str:
+        """Return why a node is held for dead, in words; empty if it is not."""
+        if node.out_of_service:
+            return "out of service"
+        since = node.unheard_since
+        if since is None or self._now() < since + self.dead_after:
+            return ""
+        return f"not heard of since {since:%Y-%m-%dT%H:%M:%SZ}"
+
+    def _heed_node(self, change: Change[objects.Node]) -> None:
+        since = change.new.unheard_since if change.new is not None else None
+        self._alarms.set(change.key.name, "dead", since + self.dead_after if since else None)
+
+    def _heed_pod(self, change: Change[objects.Pod]) -> None:
+        """Have the node looked at when its release has waited long enough."""
+        for pod in (change.old, change.new):
+            if pod is not None and pod.spec.node_name:
+                said = pod.metadata.annotations.get(REQUEUE_AT, "") if pod is change.new else ""
+                self._alarms.set(pod.spec.node_name, f"requeue {pod.metadata.uid}", moment(said))
+        if change.new is not None:
+            self.told.seen(change.new)
+        elif change.old is not None:
+            self.told.forget(change.old)
 
     def _names(self) -> list[str]:
         return [node.metadata.name for node in self.nodes]
@@ -166,20 +229,18 @@ class Pool:
             self._claims[label] = change.new
 
 
-def decisive(pods: Iterable[objects.Pod]) -> Pod | None:
+def decisive(pods: Iterable[Pod]) -> Pod | None:
     """Return the pod by which a node is decided: one that shall stay before one that shall go, and is going."""
-    found = [
-        Pod(
-            pod.metadata.uid,
-            pod.metadata.annotations.get(RELEASE, ""),
-            terminating=pod.metadata.deletion_timestamp is not None,
-            ready=pod.ready,
-            address=pod.status.pod_ip,
-            told=pod.condition(SLURM_READY) is not None,
-        )
-        for pod in pods
-    ]
-    return min(found, key=lambda pod: (pod.terminating, bool(pod.release)), default=None)
+    return min(pods, key=lambda pod: (pod.terminating, bool(pod.release)), default=None)
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time as annotations have it (RFC 3339); None for what is none, as somebody may have written it."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def _both(change: Change[objects.Pod]) -> list[objects.Pod]:

@@ -87,6 +87,8 @@ class Records:
         """Nodes whose state is about to change in Slurm; whoever decides about a node keeps its name here or not."""
         self.refused: dict[str, str] = {}
         """Why Slurm did not make the record of a node when it was last asked to."""
+        self._lifting: dict[str, float] = {}
+        self._lifted_at: dict[str, float] = {}
         self._records: dict[str, Record] = {}
         self._read_at: dict[str, float] = {}
         self._hinted: set[str] = set()
@@ -112,6 +114,23 @@ class Records:
     def on_change(self, tell: Callable[[str], None], recovered: Callable[[], None]) -> None:
         """Call `tell` with the name of a node whose record has changed, `recovered` when all is known (again)."""
         self._tell, self._recovered = tell, recovered
+
+    def lifts(self, names: Iterable[str]) -> None:
+        """Note that drains are about to be lifted: nobody may be told that these nodes are drained (`lifting`)."""
+        self._lifting.update(dict.fromkeys(names, float("inf")))
+
+    def lifted(self, names: Iterable[str], *, certainly: bool) -> None:
+        """Note that they were; or, if not `certainly`, that it is not known whether they were or still will be."""
+        for name in names:
+            self._lifted_at[name] = self._now()
+            if certainly:
+                self._lifting.pop(name, None)
+            else:
+                self._lifting[name] = self._now() + self.pace.deadline
+
+    def lifting(self, name: str) -> bool:
+        """Whether a drain is being lifted, or may be, by a call of which the answer is not there."""
+        return self._lifting.get(name, float("-inf")) >= self._now()
 
     def hint(self, *names: str) -> None:
         """Read these nodes again soon."""
@@ -150,11 +169,19 @@ class Records:
                 self.lose(error)
 
     async def refresh(self, names: Collection[str], *, within: float = 0.0) -> None:
-        """Read nodes again, but those that were read in the last `within` seconds. Raises SlurmError; see `lose`."""
-        asked_at = self._now()
+        """Read nodes again, but those that were read in the last `within` seconds. Raises SlurmError; see `lose`.
+
+        What was asked before a drain was lifted counts for nothing after it.
+        """
+        asked_at, never = self._now(), float("-inf")
         async with self._reading:  # one that waited its turn may find its question answered
-            old = [name for name in sorted(names) if self._read_at.get(name, float("-inf")) < asked_at - within]
-            await self._read(old)
+            await self._read(
+                [
+                    name
+                    for name in sorted(names)
+                    if self._read_at.get(name, never) < max(asked_at - within, self._lifted_at.get(name, never))
+                ]
+            )
 
     async def _once(self) -> None:
         if self.problem or self._now() >= self._whole_at + self.pace.whole:
@@ -207,12 +234,13 @@ class Records:
 
         async def one(name: str) -> None:
             async with turns:
+                asked_at = self._now()
                 try:
-                    found = await get_node(self.session, name, deadline=self.pace.deadline)
+                    found = as_record(await get_node(self.session, name, deadline=self.pace.deadline))
                 except NotFound:
-                    self._put(name, None)
-                else:
-                    self._put(name, as_record(found))
+                    found = None
+                self._put(name, found)
+                self._read_at[name] = asked_at
 
         for outcome in await asyncio.gather(*(one(name) for name in names), return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -242,7 +270,6 @@ class Records:
             self._recovered()
 
     def _put(self, name: str, record: Record | None) -> None:
-        self._read_at[name] = self._now()
         if self._records.get(name) == record:
             return
         if record is None:
@@ -257,6 +284,8 @@ class Records:
         for name in names:
             if name not in self._records:
                 self._read_at.pop(name, None)
+                self._lifting.pop(name, None)
+                self._lifted_at.pop(name, None)
                 self.refused.pop(name, None)
                 self.waiting.discard(name)
 

@@ -11,7 +11,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import msgspec
 import structlog
 
-from kurm.domain.agreement import Claim, Create, Describe, Drain, Instruction, Mark, Pod, World, decide
+from kurm.domain.agreement import (
+    Claim,
+    Create,
+    Describe,
+    Drain,
+    Instruction,
+    Mark,
+    Pod,
+    Retract,
+    Undrain,
+    World,
+    decide,
+)
 from kurm.kube.backoff import Backoff
 from kurm.kube.lease import LeadershipLost
 from kurm.kube.queue import Queue
@@ -29,7 +41,7 @@ from kurm.slurm.hostlist import compress
 from kurm.slurm.nodes import create_nodes, delete_nodes, update_nodes
 from kurm.syncer.losses import Losses
 from kurm.syncer.metrics import Metrics
-from kurm.syncer.plan import Call, Change, Creation, Deletion, calls
+from kurm.syncer.plan import UNDRAIN, Call, Change, Creation, Deletion, calls
 from kurm.syncer.pool import Pool
 from kurm.syncer.records import AT_ONCE, Records
 
@@ -39,7 +51,7 @@ log = structlog.get_logger("kurm.syncer")
 BACKOFF = Backoff(first=0.1, most=30.0, jitter=0.2)
 GATHER = 0.02
 """Seconds between the first node that is due and the round: a scale-out comes as one event for each node."""
-UNREAD = (Create, Mark, Describe)
+UNREAD = (Create, Mark, Describe, Retract)
 """What may be done without reading the record again. For a drain or a deletion it is read right before: Slurm's API
 has no preconditions, and somebody else may have drained the node a moment ago."""
 TICK = 1.0
@@ -125,6 +137,7 @@ class Rounds:
             except Exception:
                 # A mistake of ours about one node must not end the others' syncing.
                 log.exception("round failed", node=",".join(nodes)[:WORDS])
+                self.records.lifted((node for node in nodes if self.records.lifting(node)), certainly=False)
                 for node in nodes:
                     self.queue.retry(node)
             finally:
@@ -150,6 +163,8 @@ class Rounds:
             return
         if not self._leads():
             raise LeadershipLost("the Lease ran out before a write")
+        # Before anything is awaited: from here on the pods of these nodes are told nothing by which one may be evicted.
+        self.records.lifts(one.node for one in instructions if isinstance(one, Undrain))
         turns = asyncio.Semaphore(AT_ONCE)
         planned = calls(instructions, world.claims or {})
         # One after another where the order counts: a drain must not wait behind a thousand marks.
@@ -218,6 +233,8 @@ class Rounds:
             self._failed(call, hosts, error)
             self.records.lose(error)
         else:
+            if _lifts(call):
+                self.records.lifted(call.nodes, certainly=True)
             log.info("written to slurm", call=type(call).__name__, node=hosts, nodes=len(call.nodes), **_told(call))
             if isinstance(call, Creation):
                 marks = (Change((node,), update) for node, update in call.marks.items())
@@ -246,6 +263,8 @@ class Rounds:
 
     def _failed(self, call: Call, hosts: str, error: SlurmError) -> None:
         self.metrics.errors.labels("slurm", type(error).__name__).inc()
+        if _lifts(call):
+            self.records.lifted(call.nodes, certainly=False)
         if isinstance(call, Creation):
             self.records.refused.update(dict.fromkeys(call.nodes, str(error)))
         log.warning(
@@ -255,6 +274,10 @@ class Rounds:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _lifts(call: Call) -> bool:
+    return isinstance(call, Change) and call.update.state == UNDRAIN
 
 
 def _told(call: Call) -> dict[str, str]:

@@ -26,7 +26,7 @@ from kurm.syncer.configuration import Configuration
 from kurm.syncer.losses import Losses
 from kurm.syncer.metrics import Gauges, Metrics
 from kurm.syncer.objects import MANAGER, SLURM_CLUSTERS
-from kurm.syncer.pool import Pool
+from kurm.syncer.pool import DEAD_AFTER, Pool
 from kurm.syncer.records import Records
 from kurm.syncer.rounds import Rounds
 
@@ -48,6 +48,8 @@ class Settings:
     """Where slurmctld's init tells its configuration; `http://CLUSTER-controller:6819/` if empty."""
     drain_conditions: Collection[str] = ()
     """Types of Kubernetes' node conditions (node-problem-detector's, say) that drain a node while they are True."""
+    dead_after: float = DEAD_AFTER
+    """Seconds for which a Kubernetes node is not heard of before it is held for dead."""
     terms: lease.Terms | None = None
     pace: records.Pace | None = None
     watch_pace: WatchPace | None = None
@@ -75,6 +77,7 @@ class Syncer:
             settings.namespace,
             settings.cluster,
             drain_conditions=settings.drain_conditions,
+            dead_after=settings.dead_after,
             pace=settings.watch_pace,
         )
         self.records = Records(slurm, pace=settings.pace)

@@ -27,7 +27,7 @@ from kurm.slurm.jobs import JobsAnswer
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.slurm.wire import number
-from kurm.syncer.objects import NODE_SET, NODE_SETS, RELEASE, SLURM_CLUSTERS, SLURM_DRAINED, SLURMD_PODS
+from kurm.syncer.objects import NODE_SET, NODE_SETS, PROTECTED, RELEASE, SLURM_CLUSTERS, SLURM_DRAINED, SLURMD_PODS
 from kurm.syncer.syncer import Settings, Syncer
 
 TERMS = Terms(duration=2.0, renew_within=1.5, retry=0.3)
@@ -98,7 +98,7 @@ class Stage:
 
     async def pod(self, node: str, node_set: str = "workers") -> None:
         """Make the slurmd pod of a node."""
-        labels = LABELS | {"app.kubernetes.io/instance": "demo", NODE_SET: node_set}
+        labels = LABELS | {"app.kubernetes.io/instance": "demo", NODE_SET: node_set, PROTECTED: "true"}
         metadata = {"name": f"{node_set}-{node}", "namespace": self.place, "labels": labels}
         spec = {"nodeName": node, "containers": [{"name": "slurmd", "image": "none"}]}
         await self.kube.create(PODS, {"metadata": metadata, "spec": spec})

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kurm.domain.agreement import Said
 from kurm.domain.nodeset import NodeSetSpec
+from kurm.domain.report import Said
 from kurm.domain.selection import Candidate, Taint
 from kurm.domain.standing import Node, Slurmd, Standing, standings
 

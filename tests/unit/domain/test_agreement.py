@@ -25,17 +25,17 @@ from kurm.domain.agreement import (
     World,
     decide,
     mark,
-    say,
 )
 from kurm.domain.noderecord import NodeRecord
+from kurm.domain.report import say
 
 FEATURES = ("nodeset:workers", "ssd")
 WANTED = NodeRecord(cpus=4, real_memory=1000, gres=(), features=FEATURES, weight=1)
 CLAIM = Claim("uid-1", WANTED)
 OTHER = Claim("uid-2", WANTED)
 UNFIT = Claim("uid-1", None, unfit="memory: nothing is left of it beyond the reserve")
-POD = Pod("pod-1")
-RELEASED = Pod("pod-1", release="scaling in")
+POD = Pod("pod-1", protected=True)
+RELEASED = replace(POD, release="scaling in")
 UNMARKED = Record(features=FEATURES)
 IDLE = Record(extra=mark("uid-1"), registered=True, features=FEATURES)
 FOR_RELEASE = "[kurm: drained=released]"
@@ -108,8 +108,10 @@ def test_a_side_that_cannot_be_read_stops_everything(side: str) -> None:
 def test_a_pod_is_told_what_slurm_says() -> None:
     """The conditions of a pod follow its record; it may go only when it is known to be drained."""
     assert say(CLAIM, IDLE).ready
-    assert say(CLAIM, BY_US).drained
-    assert not say(CLAIM, replace(BY_US, busy=True)).drained
+    assert say(CLAIM, BY_US, RELEASED).drained
+    assert not say(CLAIM, replace(BY_US, busy=True), RELEASED).drained
+    assert say(CLAIM, BY_US, POD).reason == "Resuming"
+    assert not say(CLAIM, BY_US, POD).drained
     assert not say(CLAIM, None).drained
     assert not say(OTHER, BY_US).drained
     assert say(UNFIT, None).message == UNFIT.unfit
@@ -145,7 +147,7 @@ class Agreement(RuleBasedStateMachine):
         if node not in self.claims:
             self.uids += 1
             self.claims[node] = Claim(f"uid-{self.uids}", WANTED)
-            self.pods.setdefault(node, Pod(f"pod-{self.uids}"))
+            self.pods.setdefault(node, Pod(f"pod-{self.uids}", protected=True))
 
     @rule(node=st.sampled_from(NODES), back=st.booleans())
     def release(self, node: str, *, back: bool) -> None:
@@ -157,7 +159,9 @@ class Agreement(RuleBasedStateMachine):
     def pod_goes(self, node: str) -> None:
         """The operator deletes a pod that is drained; then it gives up the claim."""
         record = self.world().records or {}
-        if node in self.pods and say(self.claims.get(node), record.get(node)).drained and self.pods[node].release:
+        if node not in self.pods or not self.pods[node].release:
+            return
+        if say(self.claims.get(node), record.get(node), self.pods[node]).drained:
             assert node not in self.jobs, "a pod with a job was deleted"
             del self.pods[node]
             self.claims.pop(node, None)

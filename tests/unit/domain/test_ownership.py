@@ -11,42 +11,54 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kurm.domain.agreement import (
     Claim,
     Create,
+    Down,
     Drain,
     Instruction,
     Mark,
     Pod,
     Record,
     Remember,
+    Retract,
     Undrain,
     World,
     decide,
     mark,
-    say,
 )
 from kurm.domain.causes import RELEASED, Cause, Memory, Told, of_node
 from kurm.domain.noderecord import NodeRecord
+from kurm.domain.report import say
 
 FEATURES = ("nodeset:workers",)
 WANTED = NodeRecord(cpus=4, real_memory=1000, gres=(), features=FEATURES, weight=1)
 UP = Record(extra=mark("uid-1"), registered=True, attached=True, features=FEATURES)
-POD = Pod("pod-1", ready=True)
+POD = Pod("pod-1", ready=True, protected=True)
 FAN = "fan is loud"
 
 
-def claim(*, cordoned: bool = False, words: str = "", ready: bool = True, deadlock: bool = False) -> Claim:
+def claim(
+    *, cordoned: bool = False, words: str = "", ready: bool = True, deadlock: bool = False, dead: str = ""
+) -> Claim:
     """Return a claim on a Kubernetes node in that state."""
     conditions = {"Ready": Told(str(ready), "" if ready else "no word"), "KernelDeadlock": Told(str(deadlock), "stuck")}
     causes = of_node(
-        cordoned=cordoned, annotations={"kurm.dev/reason": words}, conditions=conditions, chosen=["KernelDeadlock"]
+        cordoned=cordoned,
+        annotations={"kurm.dev/reason": words},
+        conditions=conditions,
+        chosen=["KernelDeadlock"],
+        dead=dead,
     )
     return Claim("uid-1", WANTED, causes=causes)
 
 
 GOOD, CORDONED, UNREADY = claim(), claim(cordoned=True), claim(ready=False)
 BOTH = claim(cordoned=True, ready=False)
+DEAD = claim(ready=False, dead="not heard of since noon")
 BY_CORDON = replace(UP, draining=True, reason="kurm: cordoned", comment="[kurm: drained=cordoned]")
 RESUMED = replace(BY_CORDON, draining=False, reason="")
 BY_POD = replace(UP, draining=True, reason="kurm: slurmd's pod is gone", comment="[kurm: drained=pod]")
+BUSY_UNREADY = replace(UP, draining=True, busy=True, reason="kurm: node not ready", comment="[kurm: drained=not-ready]")
+BY_DEATH = replace(UP, draining=True, reason="kurm: node dead: not heard of since noon", comment="[kurm: drained=dead]")
+BY_RELEASE = replace(UP, draining=True, reason="kurm: scaling in", comment="[kurm: drained=released]")
 BY_ADMIN = replace(UP, draining=True, reason=FAN)
 CORDON = Drain("n1", "kurm: cordoned", "cordoned", "[kurm: drained=cordoned]")
 GONE = Drain("n1", "kurm: slurmd's pod is gone", "pod", "[kurm: drained=pod]")
@@ -108,6 +120,41 @@ GONE = Drain("n1", "kurm: slurmd's pod is gone", "pod", "[kurm: drained=pod]")
         ),
         pytest.param(GOOD, POD, BY_POD, [Undrain("n1", "")], id="the new slurmd answers"),
         pytest.param(GOOD, replace(POD, ready=False), UP, [], id="a slurmd that stumbles drains nothing"),
+        pytest.param(
+            GOOD, replace(POD, proven=True), BY_CORDON, [Retract("n1")], id="uncordoned, and its pod may be evicted"
+        ),
+        pytest.param(
+            GOOD, replace(POD, protected=False), BY_CORDON, [Retract("n1")], id="uncordoned, and its pod can be evicted"
+        ),
+        pytest.param(GOOD, replace(POD, proven=True), None, [Retract("n1")], id="Slurm has lost its state: the same"),
+        pytest.param(
+            DEAD,
+            POD,
+            BUSY_UNREADY,
+            [
+                Down("n1"),
+                Drain("n1", "kurm: node dead: not heard of since noon", "dead", "[kurm: drained=dead]"),
+            ],
+            id="dead: its jobs are requeued",
+        ),
+        pytest.param(DEAD, POD, replace(BY_DEATH, down=True), [], id="dead and down: Slurm has requeued them"),
+        pytest.param(DEAD, POD, BY_DEATH, [], id="dead and empty: nobody is to be requeued"),
+        pytest.param(DEAD, POD, replace(BY_ADMIN, busy=True), [Down("n1")], id="dead: an administrator's reason stays"),
+        pytest.param(GOOD, POD, replace(BY_DEATH, down=True), [Undrain("n1", "")], id="back from the dead"),
+        pytest.param(CORDONED, POD, replace(BY_ADMIN, draining=False, down=True), [], id="an administrator's DOWN"),
+        pytest.param(
+            CORDONED, POD, replace(UP, down=True, reason="Not responding"), [CORDON], id="nobody's DOWN, and cordoned"
+        ),
+        pytest.param(
+            GOOD, replace(POD, release="scaling in"), replace(BY_RELEASE, busy=True), [], id="jobs are waited for"
+        ),
+        pytest.param(
+            GOOD,
+            replace(POD, release="scaling in", overdue=True),
+            replace(BY_RELEASE, busy=True),
+            [Down("n1")],
+            id="jobs were waited for long enough",
+        ),
         pytest.param(CORDONED, POD, BY_ADMIN, [], id="an administrator drained first"),
         pytest.param(GOOD, POD, BY_ADMIN, [], id="and keeps the drain"),
         pytest.param(
@@ -177,9 +224,9 @@ GONE = Drain("n1", "kurm: slurmd's pod is gone", "pod", "[kurm: drained=pod]")
         ),
     ],
 )
-def test_whose_a_drain_is(claimed: Claim, pod: Pod | None, record: Record, expected: list[Instruction]) -> None:
+def test_whose_a_drain_is(claimed: Claim, pod: Pod | None, record: Record | None, expected: list[Instruction]) -> None:
     """One node in every state that matters."""
-    assert expected == decide(World({"n1": claimed}, {"n1": pod} if pod else {}, {"n1": record}))
+    assert expected == decide(World({"n1": claimed}, {"n1": pod} if pod else {}, {"n1": record} if record else {}))
 
 
 def test_what_was_overridden_is_told() -> None:
@@ -241,7 +288,8 @@ class Ownership(RuleBasedStateMachine):
     @property
     def claim(self) -> Claim:
         """The Kubernetes node."""
-        return claim(words=self.words, **self.node)
+        node = self.node
+        return claim(cordoned=node["cordoned"], ready=node["ready"], deadlock=node["deadlock"], words=self.words)
 
     def world(self) -> World:
         """Return both sides as they are."""
@@ -281,7 +329,7 @@ class Ownership(RuleBasedStateMachine):
     @rule()
     def pod_comes(self) -> None:
         """The operator makes it anew."""
-        self.pod = Pod("pod-2")
+        self.pod = Pod("pod-2", protected=True)
         self.happened()
 
     @precondition(lambda self: self.record is not None)

@@ -19,6 +19,7 @@ from kurm.domain.agreement import (
     Record,
     Register,
     Remember,
+    Retract,
     Undrain,
     World,
     decide,
@@ -32,7 +33,7 @@ WANTED = NodeRecord(cpus=4, real_memory=1000, gres=(), features=FEATURES, weight
 CLAIM = Claim("uid-1", WANTED)
 CORDONED = replace(CLAIM, causes=(Cause("cordoned", "cordoned"),))
 HERE = "10.0.0.7"
-POD = Pod("pod-1", ready=True, address=HERE, told=True)
+POD = Pod("pod-1", ready=True, address=HERE, told=True, protected=True)
 MADE = Record(extra=mark("uid-1"), features=FEATURES)
 UP = replace(MADE, registered=True, attached=True, address=HERE)
 VACANT = replace(MADE, flags=("POWERED_DOWN",), address="n1")
@@ -48,6 +49,8 @@ BY_CORDON = replace(VACANT, draining=True, reason="kurm: cordoned", comment="[ku
         pytest.param(CLAIM, replace(POD, terminating=True), None, [Create("n1")], id="slurmd is about to end"),
         pytest.param(CLAIM, None, None, [Create("n1")], id="no slurmd yet"),
         pytest.param(CLAIM, POD, FUTURE, [Register("n1")], id="made, and slurmd's address is known"),
+        pytest.param(CLAIM, replace(POD, proven=True), FUTURE, [Retract("n1")], id="its pod may still be evicted"),
+        pytest.param(CLAIM, replace(POD, proven=True), None, [Retract("n1")], id="nor is one made before that"),
         pytest.param(CORDONED, POD, FUTURE, [Register("n1")], id="whatever else is to be done comes after that"),
         pytest.param(
             CLAIM,
@@ -128,7 +131,7 @@ class Returning(RuleBasedStateMachine):
         if what == "gone":
             self.pod = None
         elif what == "another":
-            self.pod = Pod("pod-2", address="10.0.0.9", told=self.pod is not None)
+            self.pod = Pod("pod-2", address="10.0.0.9", protected=True, told=self.pod is not None)
         elif self.pod is not None:
             self.pod = replace(self.pod, ready=what == "recovers" and self.pod.uid == POD.uid)
         self.slurmd_starts()
@@ -194,7 +197,7 @@ class Returning(RuleBasedStateMachine):
         """Left alone, a slurmd that runs is registered with its record, which is drained if and only if cordoned."""
         kept = (self.pod, self.record)
         if self.pod is None:
-            self.pod = Pod("pod-2", address="10.0.0.9")
+            self.pod = Pod("pod-2", address="10.0.0.9", protected=True)
         if self.pod.uid == POD.uid:
             self.pod = replace(self.pod, ready=True)
         self.slurmd_starts()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kurm.domain.agreement import Said
+from kurm.domain.report import Said
 from kurm.kube.resources import Condition, ObjectMeta
 from kurm.syncer.conditions import annotations, conditions
 from kurm.syncer.objects import (

@@ -1,35 +1,31 @@
 """What is made of Kubernetes' objects: the pod by which a node is decided, and what a node's conditions say."""
 
-from datetime import UTC, datetime
-
 import msgspec
 import pytest
 
 from kurm.domain import agreement
 from kurm.domain.causes import Told
-from kurm.kube.resources import Condition, ObjectMeta
-from kurm.syncer.objects import RELEASE, Node, Pod, PodStatus
+from kurm.syncer.objects import Node
 from kurm.syncer.pool import decisive
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-STAYS = Pod(
-    metadata=ObjectMeta(name="workers-n1", uid="stays"), status=PodStatus(conditions=(Condition("Ready", "True"),))
-)
-RELEASED = Pod(metadata=ObjectMeta(name="workers-n1", uid="released", annotations={RELEASE: "scaling in"}))
-GOES = Pod(metadata=ObjectMeta(name="workers-n1", uid="goes", deletion_timestamp=NOW))
+STAYS = agreement.Pod("stays", ready=True)
+RELEASED = agreement.Pod("released", release="scaling in")
+GOES = agreement.Pod("goes", terminating=True)
 
 
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
         ((), None),
-        ((GOES,), agreement.Pod("goes", terminating=True)),
-        ((GOES, STAYS), agreement.Pod("stays", ready=True)),
-        ((RELEASED, STAYS), agreement.Pod("stays", ready=True)),
-        ((GOES, RELEASED), agreement.Pod("released", release="scaling in")),
+        ((GOES,), GOES),
+        ((GOES, STAYS), STAYS),
+        ((RELEASED, STAYS), STAYS),
+        ((GOES, RELEASED), RELEASED),
     ],
 )
-def test_one_that_shall_stay_comes_before_one_that_goes(pods: tuple[Pod, ...], expected: agreement.Pod | None) -> None:
+def test_one_that_shall_stay_comes_before_one_that_goes(
+    pods: tuple[agreement.Pod, ...], expected: agreement.Pod | None
+) -> None:
     """Two are on a node only while one takes the other's place."""
     assert decisive(pods) == expected
 

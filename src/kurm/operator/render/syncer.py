@@ -104,6 +104,7 @@ def _container(cluster: Cluster) -> Json:
         "args": [
             *("syncer", "--cluster", cluster.name, "--namespace", cluster.namespace),
             *("--slurmrestd", f"unix:{rest.SOCKET}", "--jwt-key", f"{KEY_FOLDER}/{names.JWT_KEY}"),
+            *("--dead-after", cluster.spec.dead_after),
             *(f"--drain-condition={one}" for one in cluster.spec.syncer.drain_conditions),
         ],
         "ports": [{"name": "metrics", "containerPort": PORT}],
