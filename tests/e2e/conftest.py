@@ -14,21 +14,31 @@ from kurm.local.charts import Charts
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 STATE = Path("/var/lib/kurm/local")
-TAIL = 5
+LONGEST = 2000
+"""Letters of a failure that are said once more at the end."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the logs of every test cluster in `artifacts/`, and show the end of each in the report of a failed test."""
+    """Keep the logs of every test cluster in `artifacts/`, and say where."""
     report = yield
     if report.failed and report.when in {"setup", "call"}:
+        kept = ARTIFACTS / item.name
         for log in sorted(STATE.glob("test*/machines/*/var/log/*.log")):
-            kept = ARTIFACTS / item.name / log.relative_to(STATE)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(log, kept)
-            lines = log.read_text(errors="replace").splitlines()[-TAIL:]
-            report.sections.append((f"{log.relative_to(STATE)}, whole in {kept}", "\n".join(lines)))
+            copy = kept / log.relative_to(STATE)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(log, copy)
+        report.sections.append(("the machines' logs", f"kept in {kept}"))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say last what failed and with which words: of a long report often only the end is at hand."""
+    for report in (*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")):
+        terminalreporter.section(report.nodeid)
+        crash = getattr(report.longrepr, "reprcrash", None)
+        told = f"{crash.path}:{crash.lineno}: {crash.message}" if crash else str(report.longrepr)
+        terminalreporter.line(told[:LONGEST])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,8 @@ from kurm.local.errors import LocalError
 
 REPOSITORY = Path(__file__).parents[2]
 TEST = Local("test")
+LINES = 40
+"""Of each thing that is shown of a failed test."""
 RENDERED = (
     "statefulsets,deployments,services,configmaps,secrets,persistentvolumeclaims,serviceaccounts,roles,rolebindings"
 )
@@ -90,17 +92,18 @@ def within(seconds: float, look: Callable[[], Any], expected: Any) -> float:
 
 def show(demo: Demo) -> None:
     """Print what a failed test would need: resources, events, the daemons' last words, Slurm's own view."""
+    conditions = "{range .items[*]}{.metadata.name} {.status.conditions}{'\\n'}{end}"
     for argv in (
-        ("get", "nodes"),
-        ("get", "slurmclusters,nodesets,pods", "-o", "wide"),
-        ("get", "slurmclusters,nodesets", "-o", "yaml"),
+        ("get", "slurmclusters,nodesets,pods,nodes", "-o", "wide"),
+        ("get", "slurmclusters,nodesets,pods", "-o", f"jsonpath={conditions}"),
         ("get", "events", "--sort-by=.lastTimestamp"),
-        ("logs", "-l", "app.kubernetes.io/component=controller", "--tail=60"),
-        ("logs", "-l", "app.kubernetes.io/component=syncer", "-c", "syncer", "--tail=60"),
-        ("logs", "-l", "app.kubernetes.io/component=slurmd", "--prefix", "--tail=15"),
-        ("logs", "--namespace=kurm-system", "-l", "app.kubernetes.io/component=operator", "--tail=60"),
+        ("logs", "-l", "app.kubernetes.io/component=controller", "--tail=30"),
+        ("logs", "-l", "app.kubernetes.io/component=syncer", "-c", "syncer", "--tail=30"),
+        ("logs", "-l", "app.kubernetes.io/component=slurmd", "--prefix", "--tail=10"),
+        ("logs", "--namespace=kurm-system", "-l", "app.kubernetes.io/component=operator", "--tail=30"),
     ):
         with contextlib.suppress(LocalError):
-            sys.stdout.write(f"--- kubectl {' '.join(argv)}\n{demo.kubectl(*argv)}\n")
+            told = demo.kubectl(*argv).splitlines()[-LINES:]
+            sys.stdout.write("\n".join([f"--- kubectl {' '.join(argv)}", *told, ""]))
     with contextlib.suppress(LocalError):
         sys.stdout.write(demo.ssh("sinfo -N -l; squeue -l; scontrol show nodes"))

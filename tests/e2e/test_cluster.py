@@ -118,7 +118,9 @@ def test_a_cordon_drains_the_slurm_node_and_an_uncordon_brings_it_back(demo: Dem
     within(10, lambda: demo.ssh("sinfo -h -n n1 -o '%T %E'").strip(), "draining kurm: cordoned")
     assert demo.ssh(f"squeue -h -j {job} -o %T").strip() == "RUNNING"
     demo.kubectl("uncordon", "n1")
-    within(10, lambda: demo.ssh("sinfo -h -n n1 -o %T").strip(), "mixed")
+    # A node that is undrained within a second of its job's start is "allocated" to Slurm until its next change, also
+    # where half of it is free.
+    within(10, lambda: demo.ssh("sinfo -h -n n1 -o %T").strip() in {"mixed", "allocated"}, expected=True)
     demo.end_jobs()
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmctld_init.folders import Source, Store, TornError
+from slurmctld_init.guard import Guard
 from slurmctld_init.log import REFUSED, STANDS, TAKEN, Log, words
 from slurmctld_init.processes import Processes, become_subreaper
 from slurmctld_init.status import PORT, Status
@@ -53,6 +54,7 @@ class Init:
         self.arguments, self.log = arguments, log
         self.source = Source(Path(os.environ.get("KURM_SOURCE", "/etc/slurm")))
         self.store = Store(Path(os.environ.get("KURM_STORE", "/var/spool/slurmctld/kurm")))
+        self.guard = Guard(Path(os.environ.get("KURM_STATE", "/var/spool/slurmctld/state")))
         self.processes = Processes(os.environ.get("SLURMCTLD", "/usr/sbin/slurmctld"))
         self.status = Status()
         self.ending = False
@@ -118,6 +120,8 @@ class Init:
     async def _stands(self, found: str) -> str | None:
         """Start slurmctld with a configuration; return None when it serves, else its last words, when it has ended."""
         self.store.use(found)
+        if self.guard.hold_back():
+            say("slurmctld was ended before it had saved all of its state: it starts with what there is")
         said: list[str] = []
         with self.log.listen() as lines:
             self._start(self._environment)
@@ -145,6 +149,7 @@ class Init:
         while True:
             await asyncio.sleep(EVERY)
             try:
+                self.guard.note()
                 if self.source.hash() not in {self._seen, ""}:
                     await self._apply(self._take())
             except TornError:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from slurmctld_init.guard import FILES, NAME, Guard
+
 IMAGES = Path(__file__).parents[3] / "images/slurm"
 
 # What slurmctld does as a daemon, and nothing else: it leaves its parents behind, writes to its log file, starts a
@@ -129,3 +131,17 @@ def test_the_programs_need_nothing_but_python() -> None:
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} <= {*sys.stdlib_module_names, "slurmctld_init"}
+
+
+def test_slurms_guard_stands_once_all_of_its_state_was_saved(tmp_path: Path) -> None:
+    """Before that a killed slurmctld would never start again; afterwards a file that is missing was lost."""
+    guard = Guard(tmp_path)
+    assert guard.hold_back() is False
+    for name in (NAME, *FILES[1:]):
+        (tmp_path / name).touch()
+    assert (guard.hold_back(), (tmp_path / NAME).exists()) == (True, False)
+    for name in (NAME, *FILES):
+        (tmp_path / name).touch()
+    assert guard.note() is True
+    (tmp_path / FILES[0]).unlink()
+    assert (guard.hold_back(), (tmp_path / NAME).exists()) == (False, True)
