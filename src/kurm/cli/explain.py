@@ -27,6 +27,7 @@ from kurm.domain import standing
 from kurm.domain.agreement import NODE_SET
 from kurm.domain.diagnosis import of_cluster, of_node_set
 from kurm.domain.noderecord import TooFewError, node_record
+from kurm.domain.nodeset import NodeSetStatus
 from kurm.domain.selection import claim
 from kurm.domain.spec import Condition
 from kurm.domain.standing import ASIDE, IN_SERVICE, Standing, claimant
@@ -43,6 +44,10 @@ explain = typer.Typer(
 app.add_typer(explain, name="explain")
 
 Name = Annotated[str, typer.Argument(help="Its name.", metavar="NAME", callback=checked)]
+FIGURES = (
+    *("desired", "feasible", "current", "updated", "ready", "allocated"),
+    *("draining", "drained", "misscheduled", "unavailable"),
+)
 _DOING = "Asking Kubernetes"
 
 
@@ -167,6 +172,7 @@ def show_node_set(out: Console, view: View, node_set: NodeSet) -> None:
     except ValueError as error:
         line(out, f"It chooses no nodes: {error}", "red")
         return
+    _figures(out, says)
     clusters = {(one.metadata.namespace, one.metadata.name) for one in view.clusters}
     problem_lines(out, of_node_set(facts, clusters))
     _conditions(out, says.conditions)
@@ -175,6 +181,16 @@ def show_node_set(out: Console, view: View, node_set: NodeSet) -> None:
         out.print()
         rows = ((one.node, one.state, one.why) for one in sorted(facts.standings, key=_order))
         out.print(table(("NODE", "STATE", "WHY"), rows))
+
+
+def _figures(out: Console, says: NodeSetStatus) -> None:
+    """Print how many nodes there are of each sort, and why others cannot be used."""
+    allocated = "unknown" if says.allocated is None else says.allocated
+    figures = {name: getattr(says, name) for name in FIGURES} | {"allocated": allocated}
+    line(out, "Nodes: " + ", ".join(f"{name} {number}" for name, number in figures.items()) + ".")
+    for one in says.infeasible:
+        some = ", ".join(one.examples) + (", ..." if one.nodes > len(one.examples) else "")
+        line(out, f"  {one.nodes} cannot be used: {one.reason} ({some})")
 
 
 def _order(one: Standing) -> tuple[int, str, str]:

@@ -11,6 +11,7 @@ from kurm.cli.trouble import EVENTS, SLURM_PODS, Pod, newest, trouble
 from kurm.domain import diagnosis, standing
 from kurm.domain.agreement import NODE_SET, RELEASE, SLURM_DRAINED, SLURM_READY
 from kurm.domain.diagnosis import PodTrouble
+from kurm.domain.load import Load
 from kurm.domain.nodeset import NodeSetSpec, NodeSetStatus
 from kurm.domain.report import Said
 from kurm.domain.selection import Candidate, Taint, claim
@@ -104,8 +105,9 @@ class View:
             unschedulable=node.spec.unschedulable,
             claim=node.metadata.labels.get(NODE_SET, ""),
             releasing=slurmd is not None and bool(slurmd.release),
-            # As the operator has it: only an answer to the release that the pod bears says that nothing runs there.
-            busy=not (slurmd and slurmd.release and slurmd.said and slurmd.said.drained),
+            serving=pod is not None and pod.ready,
+            drained=pod is not None and drained(pod),
+            load=Load.of(pod.metadata.annotations) if pod is not None else Load(),
         )
         return standing.Node(candidate, (ready.message or ready.reason) if ready else "", slurmd)
 
@@ -201,6 +203,12 @@ def component(pod: Pod) -> str:
 def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
     """Return the condition of that type, None if there is none."""
     return next((one for one in conditions if one.type == kind), None)
+
+
+def drained(pod: Pod) -> bool:
+    """Return whether the syncer has said that Slurm gives the pod's node no jobs, and has none there."""
+    found = pod.condition(SLURM_DRAINED)
+    return found is not None and found.status == "True"
 
 
 def said(pod: Pod) -> Said | None:

@@ -48,6 +48,8 @@ SLURM_JOBS = f"{GROUP}/slurm-jobs"
 """Annotation of a slurmd pod that is draining, or may be chosen to go: how many jobs are on its node."""
 SLURM_JOBS_END = f"{GROUP}/slurm-jobs-end"
 """Annotation beside `SLURM_JOBS`: when the last of them ends by its time limit (RFC 3339), or `never`."""
+SLURM_DRAIN = f"{GROUP}/SlurmDrain"
+"""Condition of a Node that a NodeSet has claimed: Slurm gives it no jobs. The operator alone writes it."""
 
 MARK = "kurm:"
 """How the `extra` of a record of ours begins; the UID of the Kubernetes node follows."""

@@ -1,7 +1,7 @@
 """NodeSet: slurmd pods, one for each Kubernetes node that fits, like a DaemonSet with `replicas`."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -11,6 +11,7 @@ from kurm.domain.spec import (
     Conditions,
     ConditionType,
     Count,
+    Duration,
     ObservedGeneration,
     OurName,
     Quantity,
@@ -68,6 +69,25 @@ class SlurmNode(Spec):
     ] = field(default_factory=dict)
 
 
+class UpdateStrategy(Spec):
+    """How pods that would be made otherwise now are replaced: each is drained, waited for, replaced and resumed."""
+
+    type: Annotated[
+        Literal["RollingUpdate", "OnDelete"],
+        Meta(description="RollingUpdate: by itself, a few nodes at a time. OnDelete: when somebody deletes the pod."),
+    ] = "RollingUpdate"
+    max_unavailable: Annotated[
+        int | str,
+        Meta(description="RollingUpdate begins with no further node while so many are out of service for any reason."),
+        rules(
+            Rule(
+                "type(self) == int ? self >= 1 && self <= 100000 : self.matches('^([1-9][0-9]?|100)%$')",
+                "must be a number of nodes above zero, as 1, or a share of them, as 10%, which is rounded up",
+            )
+        ),
+    ] = 1
+
+
 class NodeSetSpec(Component, kw_only=True):
     """The desired state of a set of compute nodes.
 
@@ -84,6 +104,21 @@ class NodeSetSpec(Component, kw_only=True):
     ] = None
     reserve: Reserve = Reserve()
     slurm: SlurmNode = SlurmNode()
+    update_strategy: UpdateStrategy = UpdateStrategy()
+    when_busy: Annotated[
+        Literal["wait", "requeue"],
+        Meta(
+            description="What becomes of the jobs on a node that is to go or to get a new pod: they are waited for, "
+            "or requeued after busyDeadline."
+        ),
+    ] = "wait"
+    busy_deadline: Annotated[
+        Duration,
+        Meta(
+            description="How long jobs on such a node may run on, as 90s, 10m, 1h30m or 7d: then they are requeued, "
+            "or, with whenBusy: wait, the condition Stalled says that they take too long."
+        ),
+    ] = "1h"
     # A slurmd that is evicted for a pod's sake takes its jobs with it.
     priority_class_name: Annotated[str, Meta(description="The pods' PriorityClass.", max_length=253)] = (
         "system-node-critical"

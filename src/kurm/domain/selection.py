@@ -4,19 +4,21 @@ A node is claimed only if it fits now; one that is claimed stays, as long as the
 cordon, a node that is away for a while, or a new taint against new pods takes no node away from Slurm: jobs run there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
 
+from kurm.domain.load import Load
 from kurm.domain.noderecord import TooFewError, node_record
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.spec import Json, Spec
 
 T = TypeVar("T")
 
+UNKNOWN = Load()
 LABEL_LENGTH = 63
 """Letters of a label's value: Kubernetes, "Labels and Selectors"."""
 
@@ -99,8 +101,11 @@ class Candidate:
     """Who has claimed it, as `claim` says it; empty for nobody."""
     releasing: bool = False
     """Its slurmd pod is told to go."""
-    busy: bool = True
-    """Something of Slurm's runs there; also when nobody can tell."""
+    serving: bool = True
+    """Its slurmd pod is there, and slurmd answers."""
+    drained: bool = False
+    """Slurm gives it no jobs, and it has none."""
+    load: Load = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,8 @@ class Selection:
     """How many it could use: they fit, and no other NodeSet has them."""
     infeasible: Mapping[str, str]
     """By node: the reason why it cannot be used, as NodeSet's status has it."""
+    awaited: tuple[str, ...] = ()
+    """Busy nodes of which nobody has said yet when they are free, while the choice among the busy ones is put off."""
 
 
 def claim(namespace: str, name: str) -> str:
@@ -140,13 +147,17 @@ def tolerations(spec: NodeSetSpec) -> list[Json]:
     return [pool, *daemon, *spec.tolerations]
 
 
-def select(name: str, spec: NodeSetSpec, mine: str, candidates: Iterable[Candidate]) -> Selection:
+def select(
+    name: str, spec: NodeSetSpec, mine: str, candidates: Iterable[Candidate], *, patient: bool = False
+) -> Selection:
     """Return what the NodeSet is to do with the nodes. `mine` is its own `claim`; candidates are all nodes there are.
 
     Never more than `replicas` are kept and claimed. Nodes that it has come before others, so the same world gives the
     same answer again, and a node that was to go is taken back before a new one. Of too many those go first that are
-    going already, then those not Ready, then cordoned ones, then idle ones. Raises ValueError, naming the field, for
-    an affinity or a toleration that is none.
+    going already, then those where no slurmd answers, drained ones, idle ones, and then the one whose jobs end soonest.
+
+    `patient`: if busy ones have to go and of some it is not known yet when they are free, all busy ones are kept for
+    now, and these are `awaited`. Raises ValueError, naming the field, for an affinity or a toleration that is none.
     """
     rule = _Rule(name, spec)
     nodes = sorted(candidates, key=lambda node: node.name)
@@ -156,7 +167,8 @@ def select(name: str, spec: NodeSetSpec, mine: str, candidates: Iterable[Candida
     staying = sorted((node for node in own if node.name not in misfits), key=_worth_keeping)
     fresh = [node for node in nodes if node.claim != mine and node.name not in infeasible]
     wanted = len(staying) + len(fresh) if spec.replicas is None else spec.replicas
-    keep = {node.name for node in staying[:wanted]}
+    awaited = _awaited(staying, wanted) if patient else []
+    keep = {node.name for place, node in enumerate(staying) if place < wanted or (awaited and _busy(node))}
     room = max(wanted - len(keep), 0)
     new = sorted(fresh, key=lambda node: (-rule.preference(node), node.name))[:room]
     return Selection(
@@ -166,12 +178,44 @@ def select(name: str, spec: NodeSetSpec, mine: str, candidates: Iterable[Candida
         misfits=tuple(sorted(misfits)),
         feasible=len(staying) + len(fresh),
         infeasible=infeasible,
+        awaited=tuple(node.name for node in awaited),
     )
 
 
-def _worth_keeping(node: Candidate) -> tuple[bool, bool, bool, bool, str]:
+_BUSY = 4
+"""Ranks in `_cost` from which on a node has jobs."""
+
+
+def _cost(node: Candidate) -> tuple[int, float]:
+    """Return what it would cost to give a node up: a rank, and among busy ones when it is free."""
+    if node.releasing:
+        return 0, 0.0
+    if not (node.ready and node.serving):
+        return 1, 0.0
+    if node.drained:
+        return 2, 0.0
+    if node.load.idle:
+        return 3, 0.0
+    if node.load.free_at is not None:
+        return _BUSY, node.load.free_at.timestamp()
+    return _BUSY + 1, 0.0
+
+
+def _busy(node: Candidate) -> bool:
+    return _cost(node)[0] >= _BUSY
+
+
+def _worth_keeping(node: Candidate) -> tuple[int, float, bool, str]:
     """Sort by what it would cost to give it up: the dearest first."""
-    return node.releasing, not node.ready, node.unschedulable, not node.busy, node.name
+    rank, free_at = _cost(node)
+    return -rank, -free_at, node.unschedulable, node.name
+
+
+def _awaited(staying: Sequence[Candidate], wanted: int) -> list[Candidate]:
+    """Return the busy nodes that do not say when they are free, if a busy one has to go."""
+    if not any(_busy(node) for node in staying[wanted:]):
+        return []
+    return sorted((node for node in staying if _cost(node)[0] > _BUSY), key=lambda node: node.name)
 
 
 class _Rule:

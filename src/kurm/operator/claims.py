@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kurm.domain.agreement import NODE_SET
+from kurm.domain.load import Load
 from kurm.domain.selection import Candidate
 from kurm.domain.selection import Taint as CandidateTaint
 from kurm.operator.objects import Node, Taint
@@ -22,7 +23,7 @@ def of(node: Node) -> str:
     return node.metadata.labels.get(NODE_SET, "")
 
 
-def candidate(node: Node, *, releasing: bool, busy: bool) -> Candidate:
+def candidate(node: Node, *, releasing: bool, serving: bool, drained: bool, load: Load) -> Candidate:
     """Return a node as it is chosen from."""
     return Candidate(
         name=node.metadata.name,
@@ -33,7 +34,9 @@ def candidate(node: Node, *, releasing: bool, busy: bool) -> Candidate:
         unschedulable=node.spec.unschedulable,
         claim=of(node),
         releasing=releasing,
-        busy=busy,
+        serving=serving,
+        drained=drained,
+        load=load,
     )
 
 

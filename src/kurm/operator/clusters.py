@@ -22,7 +22,16 @@ from kurm.operator.caches import Caches, cluster_of
 from kurm.operator.clusterstatus import Component, Facts, kind_of
 from kurm.operator.inputs import Inputs
 from kurm.operator.metrics import Metrics
-from kurm.operator.objects import CLUSTER_PODS, CLUSTER_ROLE_BINDINGS, SLURM_CLUSTERS, Node, Pod, Service, SlurmCluster
+from kurm.operator.objects import (
+    BUDGETS,
+    CLUSTER_PODS,
+    CLUSTER_ROLE_BINDINGS,
+    SLURM_CLUSTERS,
+    Node,
+    Pod,
+    Service,
+    SlurmCluster,
+)
 from kurm.operator.render import names
 from kurm.operator.render.configuration import table_size
 from kurm.operator.render.names import Part
@@ -74,13 +83,17 @@ class Clusters:
     def _watch(self) -> None:
         add, caches = self.controller.queue.add, self._caches
         caches.clusters.on_change(lambda change: add(change.key, after=COUNT if _told_only(change) else 0.0))
-        for cache in caches.made.values():
-            cache.on_change(lambda change: self._look_at(_clusters_of(change), GATHER))
+        for kind, cache in caches.made.items():
+            # A disruption budget tells of each compute node that comes or goes, as its pod does.
+            cache.on_change(self._made_changed(COUNT if kind == BUDGETS.kind else GATHER))
         caches.pods.on_change(self._pod_changed)
         caches.node_sets.on_change(
             lambda change: self._look_at({one.cluster for one in (change.old, change.new) if one}, GATHER)
         )
         caches.nodes.on_change(self._node_changed)
+
+    def _made_changed(self, after: float) -> Callable[[Change[Object]], None]:
+        return lambda change: self._look_at(_clusters_of(change), after)
 
     def _look_at(self, clusters: Iterable[Key], after: float) -> None:
         for key in clusters:

@@ -112,6 +112,8 @@ NODE_SET = Kind(
         ),
         Column("Allocated", ".status.allocated", "integer", wide=True, about="Nodes with jobs or pods on them."),
         Column("Drained", ".status.drained", "integer", wide=True, about="Nodes that take no jobs and have none."),
+        Column("Misscheduled", ".status.misscheduled", "integer", wide=True, about="Nodes with a pod that do not fit."),
+        Column("Unavailable", ".status.unavailable", "integer", wide=True, about="Nodes desired and not ready."),
         Column("Infeasible", ".status.infeasible[*].reason", wide=True, about="Why other nodes cannot be used."),
         Column("Message", condition("Ready", "message"), wide=True, about="What is missing, if anything is."),
     ),

@@ -1,23 +1,37 @@
 """Instructions carried out: many nodes at a time, each node's own one after the other."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import structlog
 
-from kurm.domain.agreement import RELEASE
+from kurm.domain import release
+from kurm.domain.agreement import PROTECTED, RELEASE, REQUEUE_AT, SLURM_DRAIN
 from kurm.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
 from kurm.kube.events import Recorder
-from kurm.kube.resources import Key, micro_time
+from kurm.kube.resources import Key
 from kurm.kube.session import Session
-from kurm.operator import claims
+from kurm.operator import claims, slurmdrain
 from kurm.operator.clusters import Rendered
 from kurm.operator.conditions import Trouble
 from kurm.operator.fleet import Fleet
-from kurm.operator.objects import ALL_NODES, CLUSTER_PODS, NODE_SETS, owned_by
-from kurm.operator.pods import Claim, Create, Delete, GiveUp, Instruction, Release, Stay
+from kurm.operator.objects import ALL_NODES, CLUSTER_PODS, NODE_SETS, Node, owned_by
+from kurm.operator.pods import (
+    Claim,
+    Create,
+    Delete,
+    Expose,
+    GiveUp,
+    Instruction,
+    Protect,
+    Release,
+    Requeue,
+    Stay,
+    Tell,
+    Told,
+)
 from kurm.operator.render import names, slurmd
 from kurm.operator.render.errors import SpecError
 from kurm.operator.writes import Writes
@@ -94,11 +108,18 @@ class Errands:
             case Create() if rendered is not None:
                 await self._create(fleet, name, rendered)
             case Release(reason=reason):
-                since = micro_time(datetime.now(UTC))[:-4] + "Z"
-                await self._annotate(fleet, name, f"{reason} since {since}", "released")
+                told = release.worded(reason, datetime.now(UTC))
+                requeue = release.requeue_at(told, fleet.node_set.spec) or None
+                await self._annotate(fleet, name, {RELEASE: told, REQUEUE_AT: requeue}, "released")
                 self._recorder.record(NODE_SETS, fleet.node_set, "Releasing", f"{name}: {reason}", action="Release")
             case Stay():
-                await self._annotate(fleet, name, None, "to stay")
+                await self._annotate(fleet, name, {RELEASE: None, REQUEUE_AT: None}, "to stay")
+            case Requeue(at=at):
+                await self._annotate(fleet, name, {REQUEUE_AT: at or None}, "deadline")
+            case Protect() | Expose():
+                await self._guard(fleet, instruction)
+            case Tell(told=said):
+                await self._tell(fleet.nodes[name], said)
             case Delete(why=why):
                 await self._writes.delete(CLUSTER_PODS, fleet.pods[name], exact=True, why=why)
             case GiveUp():
@@ -113,10 +134,28 @@ class Errands:
         except AlreadyExists:
             return  # made a moment ago, or an earlier NodeSet's and about to go: a watch tells of either
 
-    async def _annotate(self, fleet: Fleet, node: str, release: str | None, what: str) -> None:
+    async def _annotate(self, fleet: Fleet, node: str, annotations: Mapping[str, str | None], what: str) -> None:
         pod = fleet.pods[node]
-        body = {"metadata": {"uid": pod.metadata.uid, "annotations": {RELEASE: release}}}
+        body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
         await self._writes.patch(CLUSTER_PODS, pod.key, body, what=what, pod=pod.metadata.name)
+
+    async def _guard(self, fleet: Fleet, what: Protect | Expose) -> None:
+        """Put the label on, or take it off the very version of the pod that says that nothing runs there.
+
+        The syncer takes that word back before it lets Slurm send jobs again: this write fails then.
+        """
+        pod = fleet.pods[what.node]
+        metadata: dict[str, object] = {"uid": pod.metadata.uid, "labels": {PROTECTED: "true"}}
+        if isinstance(what, Expose):
+            metadata |= {"resourceVersion": pod.metadata.resource_version, "labels": {PROTECTED: None}}
+        word = "protected" if isinstance(what, Protect) else "may be evicted"
+        await self._writes.patch(CLUSTER_PODS, pod.key, {"metadata": metadata}, what=word, pod=pod.metadata.name)
+
+    async def _tell(self, node: Node, told: Told | None) -> Node:
+        status = slurmdrain.manifest(node, told, datetime.now(UTC))
+        metadata = {"name": node.metadata.name, "uid": node.metadata.uid}
+        body = {"metadata": metadata, "status": status}
+        return await self._writes.apply(ALL_NODES, body, seen=None, subresource="status")
 
     async def _give_up(self, fleet: Fleet, node: str) -> None:
         """Give up the claim, if there is truly no pod: the cache may not yet know of one that we made."""
@@ -126,5 +165,9 @@ class Errands:
         except NotFound:
             pod = None
         if pod is None or not owned_by(pod, metadata.uid):
-            patch = claims.giving_up(fleet.nodes[node], fleet.mine)
+            seen = fleet.nodes[node]
+            if seen.condition(SLURM_DRAIN) is not None:
+                # First: nobody would look after the condition of a node that is no longer ours.
+                seen = await self._tell(seen, None)
+            patch = claims.giving_up(seen, fleet.mine)
             await self._writes.patch(ALL_NODES, Key("", node), patch, what="given up")

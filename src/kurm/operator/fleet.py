@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kurm.domain.agreement import RELEASE, SLURM_DRAINED, SLURM_READY
+from kurm.domain import release
+from kurm.domain.agreement import PROTECTED, RELEASE, REQUEUE_AT, SLURM_DRAINED, SLURM_READY
+from kurm.domain.load import Load
 from kurm.domain.selection import Candidate, Selection, claim, select
-from kurm.operator import claims
+from kurm.operator import claims, slurmdrain
 from kurm.operator.caches import Caches
 from kurm.operator.conditions import Trouble
 from kurm.operator.objects import OVER, Node, NodeSet, Pod, owned_by
@@ -37,33 +39,47 @@ class Fleet:
         return not any(slot.claimed or slot.pod is not None for slot in self.slots)
 
 
-def muster(caches: Caches, node_set: NodeSet, *, leaving: str, cluster_uid: str, template: str) -> Fleet:
-    """Return a NodeSet's fleet.
+@dataclass(frozen=True)
+class Circumstances:
+    """What decides about a fleet besides its nodes and pods."""
 
-    `leaving`: why all of it is to be given back, in words; empty if it is not. `cluster_uid`: the SlurmCluster's, and
-    `template`: the hash of an up-to-date pod's; each empty if it is not known.
-    """
+    leaving: str = ""
+    """Why all of it is to be given back, in words; empty if it is not."""
+    cluster_uid: str = ""
+    """The SlurmCluster's; empty if it is not known."""
+    template: str = ""
+    """The hash of an up-to-date pod's; empty if it is not known."""
+    silent: bool = False
+    """Nobody can say what runs on the nodes."""
+    patient: bool = False
+    """There is time to learn when busy nodes are free, before some of them are chosen to go."""
+
+
+def muster(caches: Caches, node_set: NodeSet, given: Circumstances) -> Fleet:
+    """Return a NodeSet's fleet."""
     mine = claim(node_set.metadata.namespace, node_set.metadata.name)
     nodes = {node.metadata.name: node for node in caches.nodes}
     pods = {pod.spec.node_name: pod for pod in caches.pods.by("node set", node_set.key)}
-    held = {name: _held(pod, node_set, nodes, cluster_uid, template) for name, pod in pods.items()}
-    chosen, troubles = _choose(node_set, mine, nodes, held, leaving)
+    held = {name: _held(pod, node_set, nodes.get(name), given) for name, pod in pods.items()}
+    chosen, troubles = _choose(node_set, mine, nodes, pods, given)
     kept = {*chosen.keep, *chosen.claim}
     slots = []
     for name in sorted({*kept, *chosen.release, *pods}):
-        node = nodes.get(name)
-        reason = leaving or _reason(chosen, name)
+        node, pod = nodes.get(name), pods.get(name)
         slots.append(
             Slot(
                 node=name,
                 claimed=node is not None and claims.of(node) == mine,
                 whole=node is not None and claims.whole(node, mine, node_set.spec.taint_key),
                 wanted=name in kept,
-                reason=reason,
+                reason=given.leaving or _reason(chosen, name),
                 pod=held.get(name),
+                cordoned=node is not None and node.spec.unschedulable,
+                well=node is not None and node.ready,
+                untold=slurmdrain.untold(node, pod) if node is not None else None,
             )
         )
-    return Fleet(node_set, mine, nodes, pods, chosen, slots, bool(leaving), troubles)
+    return Fleet(node_set, mine, nodes, pods, chosen, slots, bool(given.leaving), troubles)
 
 
 def answered(pod: Pod) -> bool:
@@ -75,34 +91,48 @@ def answered(pod: Pod) -> bool:
     return drained is not None and drained.status == "True" and drained.message == release != ""
 
 
-def _held(pod: Pod, node_set: NodeSet, nodes: Mapping[str, Node], cluster_uid: str, template: str) -> Held:
+def _held(pod: Pod, node_set: NodeSet, node: Node | None, given: Circumstances) -> Held:
     annotations = pod.metadata.annotations
+    told = annotations.get(RELEASE, "")
     return Held(
-        release=annotations.get(RELEASE, ""),
+        release=told,
         answered=answered(pod),
         ready=pod.holds(SLURM_READY),
-        outdated=bool(template) and annotations.get(names.TEMPLATE_HASH) != template,
-        over=pod.status.phase in OVER or pod.spec.node_name not in nodes,
+        up=pod.holds("Ready"),
+        outdated=bool(given.template) and annotations.get(names.TEMPLATE_HASH) != given.template,
+        protected=pod.metadata.labels.get(PROTECTED) == "true",
+        proven=pod.holds(SLURM_DRAINED) and not given.silent,
+        requeue_at=annotations.get(REQUEUE_AT, ""),
+        requeue_due=release.requeue_at(told, node_set.spec),
+        over=pod.status.phase in OVER or node is None,
         going=pod.going or not owned_by(pod, node_set.metadata.uid),
-        orphaned=bool(cluster_uid) and annotations.get(names.OWNER_UID) != cluster_uid,
+        orphaned=bool(given.cluster_uid) and annotations.get(names.OWNER_UID) != given.cluster_uid,
     )
 
 
 def _choose(
-    node_set: NodeSet, mine: str, nodes: Mapping[str, Node], held: Mapping[str, Held], leaving: str
+    node_set: NodeSet, mine: str, nodes: Mapping[str, Node], pods: Mapping[str, Pod], given: Circumstances
 ) -> tuple[Selection, list[Trouble]]:
     own = tuple(sorted(name for name, node in nodes.items() if claims.of(node) == mine))
-    if leaving:
+    if given.leaving:
         return Selection(keep=(), claim=(), release=own, misfits=(), feasible=0, infeasible={}), []
 
     def candidate(name: str, node: Node) -> Candidate:
-        pod = held.get(name)
-        # That nothing runs there is known only of a node that Slurm gives no jobs.
-        return claims.candidate(node, releasing=bool(pod and pod.release), busy=not (pod and pod.answered))
+        pod = pods.get(name)
+        if pod is None:
+            return claims.candidate(node, releasing=False, serving=False, drained=False, load=Load())
+        annotations = pod.metadata.annotations
+        return claims.candidate(
+            node,
+            releasing=RELEASE in annotations,
+            serving=pod.ready,
+            drained=pod.holds(SLURM_DRAINED),
+            load=Load.of(annotations),
+        )
 
     try:
         candidates = [candidate(name, node) for name, node in nodes.items()]
-        return select(node_set.metadata.name, node_set.spec, mine, candidates), []
+        return select(node_set.metadata.name, node_set.spec, mine, candidates, patient=given.patient), []
     except ValueError as error:
         # What is there stays there: a spec that cannot be read says nothing about it.
         same = Selection(keep=own, claim=(), release=(), misfits=(), feasible=len(own), infeasible={})

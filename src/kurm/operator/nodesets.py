@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import structlog
 
 from kurm.domain.agreement import NODE_SET, SLURM_DRAINED, SLURM_READY
+from kurm.domain.load import Load
 from kurm.kube.cache import Change
 from kurm.kube.controller import DONE, Again, Controller, Result
 from kurm.kube.errors import NotFound
@@ -18,9 +19,9 @@ from kurm.operator.caches import Caches, node_set_of
 from kurm.operator.clusters import Rendered
 from kurm.operator.conditions import Trouble
 from kurm.operator.errands import Errands, Outcome
-from kurm.operator.fleet import Fleet, muster
+from kurm.operator.fleet import Circumstances, Fleet, muster
 from kurm.operator.metrics import Metrics
-from kurm.operator.nodesetstatus import Facts
+from kurm.operator.nodesetstatus import Facts, PodTrouble
 from kurm.operator.objects import (
     ALL_NODES,
     CLUSTER_PODS,
@@ -47,6 +48,8 @@ STATUS_EVERY = 1.0
 """Seconds between two writes of a status that differ in figures only."""
 ARRIVAL = 10.0
 """Seconds that the SlurmCluster of a new NodeSet may take to come: one chart makes both, in whatever order."""
+CHOICE = 10.0
+"""Seconds that the choice among busy nodes is put off for, until each has said when it is free."""
 REFUSED = 60.0
 """Seconds until something that the API server has refused is tried again: a quota may have room by then."""
 
@@ -69,6 +72,8 @@ class NodeSets:
         self._errands = Errands(session, writes, recorder)
         self._recorder, self._metrics = recorder, metrics
         self._told_at: dict[Key, float] = {}
+        self._choosing: dict[Key, float] = {}
+        """Since when a choice is put off; what is forgotten begins anew."""
         self._watch()
 
     def look_at_those_of(self, cluster: Key) -> None:
@@ -112,6 +117,7 @@ class NodeSets:
         node_set = self._caches.node_sets.get(key)
         if node_set is None:
             self._told_at.pop(key, None)
+            self._choosing.pop(key, None)
             self._writes.forget(NODE_SETS, key)
             return DONE
         node_set = self._writes.latest(NODE_SETS, node_set)
@@ -128,24 +134,38 @@ class NodeSets:
         troubles += unrenderable
         if not deleted and cluster is not None and not gone:
             node_set = await self._writes.hold(NODE_SETS, node_set)
-        fleet = muster(
-            self._caches,
-            node_set,
+        silent = "" if gone else self._silent(node_set)
+        given = Circumstances(
             leaving=_leaving(node_set, deleted=deleted, gone=gone),
             cluster_uid=cluster.metadata.uid if cluster is not None else "",
             template=template,
+            silent=bool(silent),
+            patient=self._put_off_for(node_set.key) < CHOICE,
         )
+        fleet = self._chosen(muster(self._caches, node_set, given))
         can_make = bool(template) and not deleted and not gone and not fleet.troubles
-        outcome = await self._errands.run(
-            fleet, plan(fleet.slots, can_make=can_make, slurm_gone=gone), rendered if can_make else None
-        )
+        todo = plan(fleet.slots, can_make=can_make, slurm_gone=gone, strategy=node_set.spec.update_strategy)
+        outcome = await self._errands.run(fleet, todo, rendered if can_make else None)
         if deleted and fleet.empty and await self._nothing_left(fleet):
             await self._writes.let_go(NODE_SETS, node_set)
             return DONE
-        silent = "" if gone else self._silent(node_set)
         wait = await self._write_status(fleet, [*troubles, *fleet.troubles, *outcome.troubles], silent)
-        awaited = cluster is None and _young(node_set)
-        return _result(outcome, ARRIVAL if awaited and wait is None else wait)
+        if cluster is None and _young(node_set):
+            wait = min(wait or ARRIVAL, ARRIVAL)
+        return _result(outcome, wait)
+
+    def _put_off_for(self, key: Key) -> float:
+        """Return for how many seconds the choice among busy nodes is put off already."""
+        now = asyncio.get_running_loop().time()
+        return now - self._choosing.get(key, now)
+
+    def _chosen(self, fleet: Fleet) -> Fleet:
+        """Remember since when its choice is put off."""
+        if fleet.chosen.awaited:
+            self._choosing.setdefault(fleet.node_set.key, asyncio.get_running_loop().time())
+        else:
+            self._choosing.pop(fleet.node_set.key, None)
+        return fleet
 
     async def _gone(self, node_set: NodeSet, cluster: SlurmCluster | None) -> bool:
         """Whether the SlurmCluster is deleted, or about to be. That it is not in the cache is not enough to know it."""
@@ -191,28 +211,32 @@ class NodeSets:
 
     async def _write_status(self, fleet: Fleet, troubles: list[Trouble], silent: str) -> float | None:
         """Write the status if it is another one; return the seconds until to look again, None if no need is known."""
-        node_set, now = fleet.node_set, asyncio.get_running_loop().time()
+        node_set, now, moment = fleet.node_set, asyncio.get_running_loop().time(), datetime.now(UTC)
         facts = Facts(
             generation=node_set.metadata.generation,
             held=node_set.status,
-            replicas=node_set.spec.replicas,
+            spec=node_set.spec,
             chosen=fleet.chosen,
             slots=fleet.slots,
             draining=_nodes(fleet, draining),
             drained=_nodes(fleet, drained),
+            allocated=_allocated(fleet),
             leaving=fleet.leaving,
             selector=slurmd.selector(node_set.metadata.name),
             troubles=troubles,
             pod_trouble=_pod_trouble(fleet),
             silent=silent,
         )
-        wanted = nodesetstatus.judge(facts, datetime.now(UTC))
-        again = nodesetstatus.PATIENCE if silent and fleet.chosen.release else None
+        wanted = nodesetstatus.judge(facts, moment)
+        again = nodesetstatus.again(facts, moment)
+        if fleet.chosen.awaited:
+            left = max(CHOICE - self._put_off_for(node_set.key), 0.0)
+            again = left if again is None else min(again, left)
         if not nodesetstatus.differs(node_set.status, wanted):
             return again
         since = now - self._told_at.get(node_set.key, float("-inf"))
         if since < STATUS_EVERY and not nodesetstatus.urgent(node_set.status, wanted):
-            return STATUS_EVERY - since
+            return min(STATUS_EVERY - since, again or STATUS_EVERY)
         self._told_at[node_set.key] = now
         await self._writes.apply_status(NODE_SETS, node_set, nodesetstatus.manifest(wanted))
         transitions.record(self._recorder, NODE_SETS, node_set, node_set.status.conditions, wanted.conditions)
@@ -250,18 +274,25 @@ def _nodes(fleet: Fleet, which: Callable[[Pod], bool]) -> frozenset[str]:
     return frozenset(name for name, pod in fleet.pods.items() if not pod.going and which(pod))
 
 
+def _allocated(fleet: Fleet) -> int | None:
+    """Return how many nodes have jobs or pods; None while Slurm has not said it of each that it knows."""
+    known = [pod for pod in fleet.pods.values() if not pod.going and pod.condition(SLURM_READY) is not None]
+    loads = [Load.of(pod.metadata.annotations).allocated for pod in known]
+    return None if None in loads else sum(load is True for load in loads)
+
+
 def _choosable(node: Node) -> tuple[object, ...]:
     """Return what of a node is looked at: not the rest of its status, which changes every few minutes."""
     return node.metadata.labels, node.spec, node.ready, node.status.allocatable, node.metadata.uid
 
 
-def _pod_trouble(fleet: Fleet) -> Trouble | None:
+def _pod_trouble(fleet: Fleet) -> PodTrouble | None:
     found = [
-        podtrouble.of_pod(fleet.pods[slot.node])
+        PodTrouble(slot.node, podtrouble.of_pod(fleet.pods[slot.node]))
         for slot in fleet.slots
         if slot.wanted and slot.node in fleet.pods and not fleet.pods[slot.node].ready
     ]
-    return next(iter(sorted(found, key=lambda one: not one.stuck)), None)
+    return next(iter(sorted(found, key=lambda one: not one.why.stuck)), None)
 
 
 def _result(outcome: Outcome, wait: float | None) -> Result:

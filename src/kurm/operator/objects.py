@@ -65,6 +65,10 @@ class Node(Object):
     spec: NodeSpec = NodeSpec()
     status: resources.NodeStatus = resources.NodeStatus()
 
+    def condition(self, kind: str) -> Condition | None:
+        """Return one of its conditions, None if it was never set."""
+        return next((one for one in self.status.conditions if one.type == kind), None)
+
     @property
     def ready(self) -> bool:
         """Whether its kubelet says that it is well, and has been heard of."""
@@ -240,6 +244,7 @@ ALL_NODES = NODES.of(Node)
 CLUSTER_PODS = PODS.of(Pod)
 STATEFUL_SETS = Resource(Workload, group="apps", version="v1", kind="StatefulSet", plural="statefulsets")
 DEPLOYMENTS = Resource(Workload, group="apps", version="v1", kind="Deployment", plural="deployments")
+BUDGETS = Resource(Object, group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
 SERVICES = Resource(Service, version="v1", kind="Service", plural="services")
 VOLUME_CLAIMS = Resource(VolumeClaim, version="v1", kind="PersistentVolumeClaim", plural="persistentvolumeclaims")
 SECRETS = Resource(Content, version="v1", kind="Secret", plural="secrets")
@@ -257,6 +262,7 @@ KINDS: Mapping[str, Resource[Any]] = {
     for each in (
         STATEFUL_SETS,
         DEPLOYMENTS,
+        BUDGETS,
         SERVICES,
         VOLUME_CLAIMS,
         SECRETS,

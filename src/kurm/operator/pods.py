@@ -2,15 +2,19 @@
 
 `plan(slots)` knows no history. It may be asked again at any moment and from any state; what is done is not asked for
 again. The claim comes first and is given up last, a pod with an unknown number of jobs is never deleted, and a pod
-whose node is to go is deleted only when Slurm has answered this very release.
+whose node is to go is deleted only when Slurm has answered this very release. A pod is given to the eviction API only
+while its node is cordoned and Slurm says that nothing runs there; which outdated ones are replaced is
+`kurm.domain.rollout`'s.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-MAX_UNAVAILABLE = 1
-"""How many nodes in service may be away at the same time for the sake of a new template."""
+from kurm.domain.nodeset import UpdateStrategy
+from kurm.domain.rollout import Member, renew
+
+ROLLING = UpdateStrategy()
 OUTDATED = "a new pod is to take its place"
 
 
@@ -24,14 +28,38 @@ class Pod:
     """Slurm gives its node no jobs and has none there: said in answer to this release."""
     ready: bool = False
     """slurmd is registered and in service."""
+    up: bool = True
+    """slurmd in it answers, says the kubelet."""
     outdated: bool = False
     """It would be made otherwise now."""
+    protected: bool = True
+    """The eviction API refuses it."""
+    proven: bool = False
+    """Slurm gives its node no jobs and has none there, for whatever reason, and can be asked."""
+    requeue_at: str = ""
+    """When jobs that still run are requeued, as it was told."""
+    requeue_due: str = ""
+    """The same, as the NodeSet wants it now."""
     over: bool = False
     """Its containers have ended for good, or its node is gone: nothing runs in it."""
     going: bool = False
     """It was told to end, or is not ours to touch."""
     orphaned: bool = False
     """It was made for a SlurmCluster that is gone: no Slurm knows of it."""
+
+    @property
+    def doomed(self) -> bool:
+        """Whether it is deleted whatever Slurm says, or is already."""
+        return self.over or self.going or self.orphaned
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the condition of a Kubernetes node says: whether Slurm gives it no jobs, and why."""
+
+    status: bool
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +75,12 @@ class Slot:
     reason: str = ""
     """Why it is not wanted, in words."""
     pod: Pod | None = None
+    cordoned: bool = False
+    """Its Kubernetes node takes no new pods."""
+    well: bool = True
+    """Its Kubernetes node is Ready."""
+    untold: Told | None = None
+    """What its condition is to say, if it says something else now."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +113,36 @@ class Stay:
 
 
 @dataclass(frozen=True)
+class Requeue:
+    """Tell a pod that is to go when jobs that still run are requeued; empty for never."""
+
+    node: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Protect:
+    """Let the eviction API refuse the pod."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Expose:
+    """Let the eviction API have the pod, if it is still what was looked at."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Write the condition of the Kubernetes node."""
+
+    node: str
+    told: Told
+
+
+@dataclass(frozen=True)
 class Delete:
     """Delete the pod."""
 
@@ -93,47 +157,88 @@ class GiveUp:
     node: str
 
 
-Instruction: TypeAlias = Claim | Create | Release | Stay | Delete | GiveUp
+Instruction: TypeAlias = Claim | Create | Release | Stay | Requeue | Protect | Expose | Tell | Delete | GiveUp
 
 
-def plan(slots: Iterable[Slot], *, can_make: bool, slurm_gone: bool) -> list[Instruction]:
+def plan(
+    slots: Iterable[Slot], *, can_make: bool, slurm_gone: bool, strategy: UpdateStrategy = ROLLING
+) -> list[Instruction]:
     """Return what to do next, in the order of the nodes' names.
 
     `can_make`: it is known what a pod is to be. `slurm_gone`: the SlurmCluster is deleted, so there is nobody who could
     answer a release, and no queue whose jobs could be waited for.
     """
     ordered = sorted(slots, key=lambda slot: slot.node)
-    renewed = _to_renew(ordered) if can_make else set()
+    renewed = renew(members(ordered), strategy) if can_make else frozenset()
     found: list[Instruction] = []
     for slot in ordered:
         if slot.wanted:
-            found += _wanted(slot, can_make=can_make, renew=slot.node in renewed)
+            steps = [*_wanted(slot, can_make=can_make, renewed=slot.node in renewed)]
         else:
-            found += _unwanted(slot, slurm_gone=slurm_gone)
+            steps = [*_unwanted(slot, slurm_gone=slurm_gone)]
+        if not any(isinstance(step, Delete) for step in steps):
+            # First, because a pod is exposed only as it was looked at, and each write makes it another version.
+            steps = [*_guarded(slot), *steps]
+        found += steps
+        if slot.untold is not None and slot.claimed and not any(isinstance(step, GiveUp) for step in steps):
+            found.append(Tell(slot.node, slot.untold))
     return found
 
 
-def _wanted(slot: Slot, *, can_make: bool, renew: bool) -> Iterator[Instruction]:
+def members(slots: Iterable[Slot]) -> list[Member]:
+    """Return the nodes that are wanted as a roll-out counts them."""
+    return [_member(slot) for slot in slots if slot.wanted]
+
+
+def _member(slot: Slot) -> Member:
+    pod = slot.pod
+    if pod is None or pod.doomed:
+        return Member(slot.node, serving=False, absent=True)
+    return Member(
+        node=slot.node,
+        outdated=pod.outdated,
+        serving=pod.ready and not pod.release,
+        told=bool(pod.release),
+        broken=not pod.up and slot.well,
+        absent=not pod.up and not pod.outdated,
+    )
+
+
+def _guarded(slot: Slot) -> Iterator[Instruction]:
+    pod = slot.pod
+    if pod is None or pod.doomed:
+        return
+    exposed = slot.cordoned and pod.proven
+    if exposed and pod.protected:
+        yield Expose(slot.node)
+    elif not exposed and not pod.protected:
+        yield Protect(slot.node)
+
+
+def _wanted(slot: Slot, *, can_make: bool, renewed: bool) -> Iterator[Instruction]:
     if (not slot.claimed and can_make) or (slot.claimed and not slot.whole):
         yield Claim(slot.node)
     pod = slot.pod
     if pod is None:
-        if can_make:
+        if can_make and not slot.cordoned:
             yield Create(slot.node)
-    elif pod.going:
-        return
-    elif pod.over:
-        yield Delete(slot.node, "it has ended")
-    elif pod.orphaned:
-        yield Delete(slot.node, "its SlurmCluster is gone")
+    elif pod.doomed:
+        yield from _doomed(slot.node, pod)
     elif pod.release and pod.answered:
         # Also if it is wanted again by now: the answer says that it may go at this moment, and a release that was
         # taken back and told again could not tell whether its drain still holds.
         yield Delete(slot.node, pod.release)
-    elif renew and not pod.release:
+    elif renewed and not pod.release:
         yield Release(slot.node, OUTDATED)
-    elif pod.release and not pod.outdated:
+    elif pod.release and not renewed and can_make:
         yield Stay(slot.node)
+    elif pod.release and pod.requeue_at != pod.requeue_due:
+        yield Requeue(slot.node, pod.requeue_due)
+
+
+def _doomed(node: str, pod: Pod) -> Iterator[Instruction]:
+    if not pod.going:
+        yield Delete(node, "it has ended" if pod.over else "its SlurmCluster is gone")
 
 
 def _unwanted(slot: Slot, *, slurm_gone: bool) -> Iterator[Instruction]:
@@ -141,21 +246,11 @@ def _unwanted(slot: Slot, *, slurm_gone: bool) -> Iterator[Instruction]:
     if pod is None:
         if slot.claimed:
             yield GiveUp(slot.node)
-    elif pod.going:
-        return
-    elif pod.over or pod.orphaned or slurm_gone:
-        yield Delete(slot.node, "it has ended" if pod.over else "its SlurmCluster is gone")
+    elif pod.doomed or slurm_gone:
+        yield from _doomed(slot.node, pod)
     elif not pod.release:
         yield Release(slot.node, slot.reason)
     elif pod.answered:
         yield Delete(slot.node, pod.release)
-
-
-def _to_renew(slots: Iterable[Slot]) -> set[str]:
-    """Return the nodes whose outdated pods may go now: those out of service, and few of the others at a time."""
-    wanted = [slot for slot in slots if slot.wanted]
-    outdated = [slot for slot in wanted if slot.pod is not None and slot.pod.outdated and not slot.pod.release]
-    away = [slot for slot in wanted if slot.pod is None or not slot.pod.ready or slot.pod.release]
-    out = [slot.node for slot in outdated if slot in away]
-    others = [slot.node for slot in outdated if slot not in away]
-    return {*out, *others[: max(MAX_UNAVAILABLE - len(away), 0)]}
+    elif pod.requeue_at != pod.requeue_due:
+        yield Requeue(slot.node, pod.requeue_due)

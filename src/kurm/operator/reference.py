@@ -93,6 +93,8 @@ def _default(content: Json) -> str:
 def _type(content: Json) -> str:
     if "enum" in content:
         return ", ".join(f"`{value}`" for value in content["enum"])
+    if "x-kubernetes-int-or-string" in content:
+        return "integer or string"
     if content["type"] == "array":
         return f"list of {_type(content['items'])}"
     if "additionalProperties" in content:
@@ -112,7 +114,7 @@ def _words(content: Json) -> str:
 def _told(content: Json) -> list[Json]:
     """Rules of a field, but for objects, whose section tells them, and for the many of `config.extra`."""
     rules: list[Json] = content.get(RULES, [])
-    return [] if content["type"] == "object" or len(rules) > len(REFUSED) else rules
+    return [] if content.get("type") == "object" or len(rules) > len(REFUSED) else rules
 
 
 def _refused(what: str, content: Json) -> Iterator[str]:

@@ -27,12 +27,14 @@ def cel(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _schema(kind: inspect.Type) -> Json:  # noqa: C901, PLR0911 - one case for each kind of type
+def _schema(kind: inspect.Type) -> Json:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of type
     match kind:
         case inspect.Metadata(type=inner, extra_json_schema=more):
             return _plainly(_merged(_schema(inner), more or {}))
         case inspect.UnionType(types=types) if len(rest := _present(types)) == 1:
             return _schema(rest[0])
+        case inspect.UnionType(types=(inspect.IntType(), inspect.StrType())):
+            return {"x-kubernetes-int-or-string": True}
         case inspect.StructType():
             return _object(kind)
         case inspect.StrType(min_length=least, max_length=most, pattern=pattern):

@@ -8,6 +8,7 @@ BATCH = {"name": "batch", "nodeSets": ["workers"]}
 SSH = {"name": "a", "uid": 1001}
 EXTERNAL = {"host": "db", "user": "slurm", "password": {"name": "db", "key": "password"}}
 SPACE = "must be a duration above zero, as 90s, 10m, 1h30m or 7d"
+SHARE = "must be a number of nodes above zero, as 1, or a share of them, as 10%, which is rounded up"
 NAMED = "must be letters, digits, _, . and -, with a letter or digit first"
 
 BAD_CLUSTERS: list[tuple[Json, str]] = [
@@ -171,6 +172,26 @@ BAD_NODE_SETS: list[tuple[Json, str]] = [
             'spec.slurm.gres[nvidia.com/gpu]: Invalid value: "gpu:h100:8": must be a GRES\' name or name:type, '
             "as gpu or gpu:h100"
         ),
+    ),
+    (
+        {"updateStrategy": {"maxUnavailable": 0}},
+        f"spec.updateStrategy.maxUnavailable: Invalid value: 0: {SHARE}",
+    ),
+    (
+        {"updateStrategy": {"maxUnavailable": "0%"}},
+        f'spec.updateStrategy.maxUnavailable: Invalid value: "0%": {SHARE}',
+    ),
+    (
+        {"updateStrategy": {"maxUnavailable": "101%"}},
+        f'spec.updateStrategy.maxUnavailable: Invalid value: "101%": {SHARE}',
+    ),
+    (
+        {"updateStrategy": {"type": "Recreate"}},
+        ('spec.updateStrategy.type: Unsupported value: "Recreate": supported values: "OnDelete", "RollingUpdate"'),
+    ),
+    (
+        {"busyDeadline": "0s"},
+        f'spec.busyDeadline: Invalid value: "0s": {SPACE}',
     ),
     (
         {"taintKey": "pool!"},

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from integration.apiserver import ApiServer, binaries
-from kurm.domain.agreement import NODE_SET, RELEASE, SLURM_DRAINED, SLURM_READY
+from kurm.domain.agreement import (
+    NODE_SET,
+    RELEASE,
+    SLURM_ALLOCATED,
+    SLURM_DRAINED,
+    SLURM_JOBS_END,
+    SLURM_READY,
+    SLURM_REASON,
+)
 from kurm.kube.apply import Applier
 from kurm.kube.errors import ApiError, NotFound
 from kurm.kube.lease import Terms
@@ -48,7 +56,10 @@ IMAGES = Images(*(f"registry.example/kurm/{name}:1" for name in Images.__struct_
 MISSING = "registry.example/kurm/missing:1"
 CONTROLLERS = ",".join(
     f"{name}-controller"
-    for name in ("statefulset", "deployment", "replicaset", "garbage-collector", "persistentvolumeclaim-protection")
+    for name in (
+        *("statefulset", "deployment", "replicaset", "garbage-collector", "disruption"),
+        "persistentvolumeclaim-protection",
+    )
 )
 DYNAMIC_PODS = CLUSTER_PODS.of(Dynamic)
 DATA = Resource(Dynamic, version="v1", kind="ConfigMap", plural="configmaps")
@@ -81,6 +92,10 @@ class Crew:
     place: str
     busy: set[str] = field(default_factory=set)
     """Nodes that have a job."""
+    ends: dict[str, str] = field(default_factory=dict)
+    """When the last job on a node ends; what is not here is `never`."""
+    tells_ends: bool = True
+    """Whether syncers say so."""
     syncing: bool = True
     """Whether syncers work."""
     down: set[str] = field(default_factory=set)
@@ -89,16 +104,18 @@ class Crew:
     async def run(self) -> None:
         """Play until cancelled."""
         while True:
+            nodes = await self.kube.list(ALL_NODES)
+            cordoned = {node.metadata.name for node in nodes if node.spec.unschedulable}
             for pod in await self.kube.list(DYNAMIC_PODS, namespace=self.place):
                 with contextlib.suppress(ApiError):
-                    await self._pod(pod)
+                    await self._pod(pod, cordoned)
             if self.syncing:
                 for cluster in await self.kube.list(SLURM_CLUSTERS, namespace=self.place):
                     with contextlib.suppress(ApiError):
                         await self._configure(cluster)
             await asyncio.sleep(0.05)
 
-    async def _pod(self, pod: Dynamic) -> None:
+    async def _pod(self, pod: Dynamic, cordoned: set[str]) -> None:
         if pod.metadata.deletion_timestamp is not None:
             await self.kube.delete(CLUSTER_PODS, pod.key, uid=pod.metadata.uid, grace=0)
             return
@@ -108,7 +125,9 @@ class Crew:
         pulled, answers = container["image"] != MISSING, component not in self.down
         wanted = {"Ready": (pulled and answers, "", "")}
         if component == "slurmd" and self.syncing:
-            wanted |= self._said(pod, attached=pulled)
+            drained = bool(pod.metadata.annotations.get(RELEASE)) or pod.spec["nodeName"] in cordoned
+            wanted |= self._said(pod, attached=pulled, drained=drained)
+            await self._annotate(pod, drained=drained)
         if all(_same(held.get(kind), *said) for kind, said in wanted.items()):
             return
         waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{MISSING}"'}
@@ -130,13 +149,23 @@ class Crew:
         }
         await self.kube.patch(CLUSTER_PODS, pod.key, {"status": status}, kind=Patch.STRATEGIC, subresource="status")
 
-    def _said(self, pod: Dynamic, *, attached: bool) -> dict[str, tuple[bool, str, str]]:
+    def _said(self, pod: Dynamic, *, attached: bool, drained: bool) -> dict[str, tuple[bool, str, str]]:
         release, free = pod.metadata.annotations.get(RELEASE, ""), pod.spec["nodeName"] not in self.busy
-        word = ("InService" if attached else "NotRegistered") if not release else "Drained" if free else "Draining"
+        word = ("InService" if attached else "NotRegistered") if not drained else "Drained" if free else "Draining"
         return {
-            SLURM_READY: (attached and not release, word, ""),
-            SLURM_DRAINED: (bool(release) and free, word, release if free else ""),
+            SLURM_READY: (attached and not drained, word, ""),
+            SLURM_DRAINED: (drained and free, word, release if drained and free else ""),
         }
+
+    async def _annotate(self, pod: Dynamic, *, drained: bool) -> None:
+        """Say whether a node has jobs; when they end of every busy one, because that takes no list here."""
+        node, held = pod.spec["nodeName"], pod.metadata.annotations
+        busy = node in self.busy
+        wanted: dict[str, str | None] = {SLURM_ALLOCATED: "true" if busy else "false"}
+        wanted[SLURM_JOBS_END] = self.ends.get(node, "never") if busy and self.tells_ends else None
+        wanted[SLURM_REASON] = "kurm: because the stage has it so" if drained else None
+        if any(held.get(name) != value for name, value in wanted.items()):
+            await self.kube.patch(CLUSTER_PODS, pod.key, {"metadata": {"annotations": wanted}})
 
     async def _configure(self, cluster: SlurmCluster) -> None:
         key = Key(cluster.key.namespace, f"{cluster.key.name}-config")
@@ -214,6 +243,10 @@ class Stage:
         await Applier(self.kube, "test").apply(
             NODE_SETS, {"metadata": {"name": name, "namespace": self.place}, "spec": whole}
         )
+
+    async def cordon(self, node: str, *, lift: bool = False) -> None:
+        """Cordon a node, or uncordon it."""
+        await self.kube.patch(ALL_NODES, Key("", node), {"spec": {"unschedulable": None if lift else True}})
 
     async def get_cluster(self, name: str = "demo") -> SlurmCluster:
         """Return a SlurmCluster."""

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 KILLS = 50
 OBJECTS = (
     *("ConfigMap/{0}-authorized-keys", "ConfigMap/{0}-config", "ConfigMap/{0}-users", "Deployment/{0}-login"),
-    *("Deployment/{0}-syncer", "PersistentVolumeClaim/{0}-controller", "Role/{0}-syncer", "RoleBinding/{0}-syncer"),
+    *("Deployment/{0}-syncer", "PersistentVolumeClaim/{0}-controller", "PodDisruptionBudget/{0}-slurmd"),
+    *("Role/{0}-syncer", "RoleBinding/{0}-syncer"),
     *("Secret/{0}-keys", "Secret/{0}-ssh-host-keys", "Service/{0}-controller", "Service/{0}-login"),
     *("Service/{0}-slurmd", "ServiceAccount/{0}-syncer", "StatefulSet/{0}-controller"),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from random import Random
 
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kurm.domain.load import NEVER, Load
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import LABEL_LENGTH, Candidate, Selection, Taint, claim, select
 
 busy = settings(deadline=None)  # the machine may be busy
 
 MINE = claim("slurm", "workers")
+NOW = datetime(2026, 11, 21, 18, tzinfo=UTC)
 ROOM = {"cpu": "4", "memory": "8Gi"}
 FREE = Candidate("n1", labels={"pool": "a", "cores": "64"}, allocatable=ROOM)
 OWN = replace(FREE, claim=MINE)
@@ -138,23 +141,47 @@ def test_what_it_has_is_kept_before_what_comes_first() -> None:
     assert (found.keep, found.claim, found.release) == (("n2", "n3"), (), ())
 
 
-def test_of_too_many_the_idle_and_the_troubled_go_first() -> None:
-    """Those on their way out, then those away, then cordoned, then idle ones; a busy one last."""
-    nodes = [
-        replace(OWN, name="n1", busy=False),
-        replace(OWN, name="n2"),
-        replace(OWN, name="n3", unschedulable=True),
-        replace(OWN, name="n4", ready=False),
-        replace(OWN, name="n5", releasing=True),
-    ]
-    released = [set(_select(nodes, replicas=number).release) for number in range(6)]
-    assert [before - after for before, after in pairwise(released)] == [
-        {"n2"},
-        {"n1"},
-        {"n3"},
-        {"n4"},
-        {"n5"},
-    ]
+IDLE, BUSY = Load(allocated=False), Load(allocated=True)
+FIRST = [
+    ("going already", {"releasing": True}),
+    ("not Ready", {"ready": False}),
+    ("no slurmd answers", {"serving": False, "load": BUSY}),
+    ("drained", {"drained": True}),
+    ("idle", {"load": IDLE}),
+    ("jobs end soon", {"load": Load(allocated=True, free_at=NOW)}),
+    ("jobs have come to an idle one", {"load": Load(allocated=False, free_at=NOW + timedelta(hours=1))}),
+    ("jobs end late", {"load": Load(allocated=True, free_at=NOW + timedelta(hours=2))}),
+    ("jobs have no limit", {"load": Load(allocated=True, free_at=NEVER)}),
+    ("cordoned, with jobs until nobody knows when", {"unschedulable": True, "load": BUSY}),
+    ("jobs until nobody knows when", {"load": BUSY}),
+]
+
+
+def test_of_too_many_those_go_first_that_cost_the_least() -> None:
+    """In this order, whatever they are called."""
+    nodes = [replace(OWN, name=f"n{99 - place}", **given) for place, (_, given) in enumerate(FIRST)]  # type: ignore[arg-type]
+    released = [set(_select(nodes, replicas=number).release) for number in range(len(nodes), -1, -1)]
+    assert [after - before for before, after in pairwise(released)] == [{node.name} for node in nodes]
+
+
+@pytest.mark.parametrize(
+    ("loads", "replicas", "released", "awaited"),
+    [
+        ((IDLE, BUSY, BUSY), 2, ("n0",), ()),
+        ((IDLE, BUSY, BUSY), 1, ("n0",), ("n1", "n2")),
+        ((IDLE, BUSY, Load(allocated=True, free_at=NOW)), 1, ("n0",), ("n1",)),
+        ((Load(free_at=NOW), Load(free_at=NEVER), Load(free_at=NOW)), 1, ("n0", "n2"), ()),
+        ((IDLE, BUSY, BUSY), None, (), ()),
+    ],
+)
+def test_the_choice_among_busy_nodes_is_put_off(
+    loads: tuple[Load, ...], replicas: int | None, released: tuple[str, ...], awaited: tuple[str, ...]
+) -> None:
+    """Until it is known when each is free, if a busy one has to go at all; what is idle goes at once."""
+    nodes = [replace(OWN, name=f"n{number}", load=load) for number, load in enumerate(loads)]
+    found = select("workers", _spec(replicas=replicas), MINE, nodes, patient=True)
+    assert (found.release, found.awaited) == (released, awaited)
+    assert not _select(nodes, replicas=replicas).awaited
 
 
 def test_a_node_on_its_way_out_is_taken_back_before_a_new_one() -> None:
@@ -189,7 +216,9 @@ _NODES = st.lists(
         unschedulable=st.booleans(),
         claim=st.sampled_from(["", MINE, "other"]),
         releasing=st.booleans(),
-        busy=st.booleans(),
+        serving=st.booleans(),
+        drained=st.booleans(),
+        load=st.sampled_from([Load(), Load(allocated=False), Load(allocated=True, free_at=NOW)]),
     ),
     max_size=12,
     unique_by=lambda node: node.name,

@@ -6,15 +6,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from kurm.domain.nodeset import NodeSetStatus
+from kurm.domain import release
+from kurm.domain.nodeset import ClusterRef, NodeSetSpec, NodeSetStatus, UpdateStrategy
 from kurm.domain.selection import Selection
 from kurm.operator.conditions import Trouble
-from kurm.operator.nodesetstatus import PATIENCE, Facts, differs, infeasible, judge
+from kurm.operator.nodesetstatus import PATIENCE, Facts, PodTrouble, again, differs, infeasible, judge, manifest
 from kurm.operator.pods import Pod, Slot
 
 NOW = datetime(2026, 11, 21, 18, tzinfo=UTC)
 READY = Pod(ready=True)
 LEAVING = Pod(release="scaling in since then")
+OUTDATED = Pod(ready=True, outdated=True)
+BROKEN = Pod(up=False)
+BEFORE = NOW - timedelta(hours=2)
+WAITING = Pod(release=release.worded("x", NOW - timedelta(minutes=5)), outdated=True)
+LATE = Pod(release=release.worded("x", BEFORE), outdated=True)
+REQUEUE = {"when_busy": "requeue"}
+ON_DELETE = {"update_strategy": UpdateStrategy(type="OnDelete")}
 AWAY = "the syncer of SlurmCluster demo cannot be asked what runs there"
 
 
@@ -31,7 +39,8 @@ def judged(
     release = tuple(slot.node for slot in found if not slot.wanted)
     given = {"keep": kept, "claim": (), "release": release, "misfits": (), "feasible": len(found), "infeasible": {}}
     chosen = Selection(**given | facts.pop("chosen", {}))
-    return judge(Facts(2, held or NodeSetStatus(), replicas, chosen, found, **facts), NOW)
+    spec = NodeSetSpec(cluster_ref=ClusterRef("demo"), replicas=replicas, **facts.pop("spec", {}))
+    return judge(Facts(2, held or NodeSetStatus(), spec, chosen, found, **facts), NOW)
 
 
 def conditions(status: NodeSetStatus) -> dict[str, tuple[str, str]]:
@@ -59,7 +68,13 @@ def test_as_many_as_are_desired() -> None:
         ([*slots(READY), *slots(Pod(going=True), wanted=False, start=5)], {"replicas": 1}, ("Reconciling", "Leaving")),
         (slots(LEAVING, wanted=False), {"silent": AWAY, "leaving": True}, ("Reconciling", "SlurmAway")),
         (slots(LEAVING, wanted=False), {"leaving": True}, ("Reconciling", "Draining")),
-        (slots(Pod()), {"pod_trouble": Trouble("ErrImagePull", "x")}, ("Stalled", "ErrImagePull")),
+        (slots(Pod()), {"pod_trouble": PodTrouble("n0", Trouble("ErrImagePull", "x"))}, ("Stalled", "ErrImagePull")),
+        (slots(READY, None), {"chosen": {"awaited": ("n0",)}}, ("Reconciling", "Choosing")),
+        (slots(READY, LATE), {}, ("Stalled", "WaitsTooLong")),
+        (slots(LATE, wanted=False), {"leaving": True}, ("Stalled", "WaitsTooLong")),
+        (slots(LATE, wanted=False), {"leaving": True, "spec": REQUEUE}, ("Reconciling", "Draining")),
+        (slots(OUTDATED), {"spec": ON_DELETE}, None),
+        ([Slot("n0", claimed=True, cordoned=True)], {}, ("Reconciling", "Cordoned")),
         (slots(READY), {"troubles": [Trouble("InvalidSpec", "x")]}, ("Stalled", "InvalidSpec")),
     ],
 )
@@ -105,3 +120,59 @@ def test_the_same_facts_are_no_difference() -> None:
     )
     assert not differs(status, turned)
     assert differs(status, judged(slots(READY, READY), 2))
+
+
+@pytest.mark.parametrize(
+    ("found", "facts", "expected"),
+    [
+        (slots(READY, READY, WAITING, OUTDATED), {}, "2 of 4 nodes updated; waiting for jobs on n2 since 17:55"),
+        (
+            slots(READY, WAITING),
+            {"spec": REQUEUE},
+            "1 of 2 nodes updated; waiting for jobs on n1 since 17:55; what still runs at 18:55 is requeued",
+        ),
+        (
+            slots(LATE, OUTDATED),
+            {},
+            ("0 of 2 nodes updated; node n0 waits for jobs since 16:00, longer than spec.busyDeadline (1h)"),
+        ),
+        (
+            slots(BROKEN, OUTDATED),
+            {"pod_trouble": PodTrouble("n0", Trouble("ErrImagePull", "no such image"))},
+            "1 of 2 nodes updated; stopped at n0: no such image",
+        ),
+        (
+            slots(READY, Pod(), OUTDATED),
+            {},
+            ("2 of 3 nodes updated; out of service: node n1; spec.updateStrategy.maxUnavailable allows 1"),
+        ),
+        (
+            slots(READY, OUTDATED),
+            {"spec": ON_DELETE},
+            "1 of 2 nodes updated; node n1 will be when the pod is deleted (OnDelete)",
+        ),
+        (
+            slots(WAITING, wanted=False),
+            {},
+            "node n0 will be given back when no job is left there since 17:55",
+        ),
+    ],
+)
+def test_progress_is_told_in_a_sentence(found: list[Slot], facts: dict[str, Any], expected: str) -> None:
+    """As `kubectl rollout status` has it: how many of how many, and what is waited for since when."""
+    said = judged(found, **facts).conditions[0].message
+    assert said.replace("2026-11-21T", "").replace(":00Z", "") == expected
+
+
+def test_figures_that_are_not_known_are_not_given() -> None:
+    """Nobody reads a zero where nothing is known."""
+    assert "allocated" not in manifest(judged(slots(READY)))
+    assert manifest(judged(slots(READY), allocated=0))["allocated"] == 0
+
+
+def test_it_looks_again_when_a_wait_becomes_too_long() -> None:
+    """Nothing else would happen at that moment."""
+    spec = NodeSetSpec(cluster_ref=ClusterRef("demo"))
+    chosen = Selection(keep=("n0", "n1"), claim=(), release=(), misfits=(), feasible=2, infeasible={})
+    facts = Facts(1, NodeSetStatus(), spec, chosen, slots(WAITING, LATE))
+    assert again(facts, NOW) == timedelta(minutes=55).total_seconds()

@@ -9,12 +9,17 @@ from kurm.operator.pods import (
     Claim,
     Create,
     Delete,
+    Expose,
     GiveUp,
     Instruction,
     Pod,
+    Protect,
     Release,
+    Requeue,
     Slot,
     Stay,
+    Tell,
+    Told,
     plan,
 )
 
@@ -50,7 +55,11 @@ def unwanted(pod: Pod | None = None, *, claimed: bool = True) -> Slot:
         (wanted(Pod(ready=True, outdated=True)), [Release("n1", OUTDATED)]),
         (wanted(Pod(outdated=True)), [Release("n1", OUTDATED)]),
         (wanted(Pod(release=TOLD, outdated=True)), []),
+        (wanted(Pod(release=TOLD, outdated=True, requeue_due="T")), [Requeue("n1", "T")]),
+        (wanted(Pod(release=TOLD, outdated=True, requeue_at="T")), [Requeue("n1", "")]),
+        (wanted(Pod(up=False, outdated=True)), [Release("n1", OUTDATED)]),
         (unwanted(), [GiveUp("n1")]),
+        (unwanted(Pod(release=TOLD, requeue_at="T", requeue_due="U")), [Requeue("n1", "U")]),
         (unwanted(claimed=False), []),
         (unwanted(IN_SERVICE), [Release("n1", "scaling in")]),
         (unwanted(LEAVING), []),
@@ -94,20 +103,73 @@ def test_a_new_template_takes_one_node_at_a_time(away: list[Pod | None], expecte
     assert expected == [one.node for one in found if isinstance(one, Release)]
 
 
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (Pod(ready=True), []),
+        (Pod(ready=True, protected=False), [Protect("n1")]),
+        (Pod(proven=True), [Expose("n1")]),
+        (Pod(proven=True, protected=False), []),
+        (Pod(protected=False), [Protect("n1")]),
+        (Pod(proven=True, going=True), []),
+        (Pod(proven=True, release=TOLD, answered=True), [Delete("n1", TOLD)]),
+        (None, []),
+    ],
+)
+def test_a_cordoned_node(pod: Pod | None, expected: list[Instruction]) -> None:
+    """Its pod may be evicted while Slurm says that nothing runs there, and is made anew after the cordon only."""
+    assert plan([Slot("n1", claimed=True, pod=pod, cordoned=True)], can_make=True, slurm_gone=False) == expected
+
+
+def test_a_pod_is_exposed_for_a_cordon_only() -> None:
+    """Drained for another reason it stays: nobody has asked for its node to be emptied."""
+    proven = Pod(proven=True, ready=True)
+    assert plan([wanted(proven)], can_make=True, slurm_gone=False) == []
+    exposed = Pod(proven=True, ready=True, protected=False)
+    assert plan([wanted(exposed)], can_make=True, slurm_gone=False) == [Protect("n1")]
+
+
+def test_a_claimed_node_is_told() -> None:
+    """Until it is given up: then its condition goes with the claim."""
+    told = Told(status=True, reason="Draining", message="kurm: cordoned")
+    claimed = Slot("n1", claimed=True, pod=IN_SERVICE, untold=told)
+    assert plan([claimed], can_make=True, slurm_gone=False) == [Tell("n1", told)]
+    given_up = Slot("n1", claimed=True, wanted=False, untold=told)
+    assert plan([given_up], can_make=True, slurm_gone=False) == [GiveUp("n1")]
+
+
+def test_while_it_is_not_known_what_a_pod_is_to_be_none_is_told_to_stay() -> None:
+    """It may have been told to go because it is outdated."""
+    assert plan([wanted(LEAVING)], can_make=False, slurm_gone=False) == []
+
+
 PODS = st.builds(
     Pod,
     release=st.sampled_from(["", TOLD]),
     answered=st.booleans(),
     ready=st.booleans(),
+    up=st.booleans(),
     outdated=st.booleans(),
     going=st.booleans(),
+    proven=st.booleans(),
+    protected=st.booleans(),
 )
 
 
-@given(PODS, st.booleans(), st.booleans())
-def test_a_pod_is_deleted_only_when_slurm_has_answered(pod: Pod, is_wanted: bool, can_make: bool) -> None:  # noqa: FBT001
-    """Whatever else is so: a pod that runs, of a cluster that is there."""
-    slot = Slot("n1", claimed=True, wanted=is_wanted, reason="scaling in", pod=pod)
-    for one in plan([slot], can_make=can_make, slurm_gone=False):
+@given(PODS, *[st.booleans()] * 3)
+def test_a_pod_is_deleted_only_when_slurm_has_answered(
+    pod: Pod,
+    is_wanted: bool,  # noqa: FBT001
+    can_make: bool,  # noqa: FBT001
+    cordoned: bool,  # noqa: FBT001
+) -> None:
+    """Whatever else is so: a pod that runs, of a cluster that is there. Nor is any other given to the eviction API."""
+    slot = Slot("n1", claimed=True, wanted=is_wanted, reason="scaling in", pod=pod, cordoned=cordoned)
+    found = plan([slot], can_make=can_make, slurm_gone=False)
+    for one in found:
         assert not isinstance(one, GiveUp)
         assert not isinstance(one, Delete) or (pod.release and pod.answered and not pod.going)
+        assert not isinstance(one, Expose) or (pod.proven and cordoned)
+    deleted = any(isinstance(one, Delete) for one in found)
+    if not pod.protected and not (pod.proven and cordoned) and not pod.going and not deleted:
+        assert Protect("n1") in found

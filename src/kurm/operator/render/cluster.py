@@ -19,5 +19,5 @@ def objects(cluster: Cluster, configuration: Configuration, *, database_password
         if isinstance(place, CompanionDatabase):
             found += database.objects(cluster, place)
         found += accounting.objects(cluster, database_password)
-    found += [*syncer.objects(cluster), slurmd.names_service(cluster), *login.objects(cluster)]
+    found += [*syncer.objects(cluster), slurmd.names_service(cluster), slurmd.budget(cluster), *login.objects(cluster)]
     return [*found, *rest.objects(cluster)] if cluster.spec.rest.enabled else found

@@ -5,6 +5,7 @@ These pods are made by nobody but the operator, and the scheduler never sees the
 
 from dataclasses import dataclass
 
+from kurm.domain import agreement
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import tolerations
 from kurm.domain.spec import Component, Json
@@ -16,15 +17,21 @@ from kurm.operator.render.pods import (
     keys_volume,
     labels,
     main_container,
+    metadata,
     owner,
     service,
     shared,
     template,
 )
+from kurm.operator.render.pods import selector as pod_selector
 
 PORT = 6818
 START_SECONDS = 900
 """How long slurmd may wait for its record, which is made when slurmctld is there."""
+PROTECTION = {agreement.PROTECTED: "true"}
+"""The label of a pod that the eviction API refuses."""
+NEVER_REACHED = 1_000_000
+"""Pods; more than any cluster has (slurm.conf(5), MaxNodeCount: 65533)."""
 _KEY_FOLDER = "/etc/slurm"
 
 
@@ -45,6 +52,21 @@ def names_service(cluster: Cluster) -> Json:
     return service(cluster, Part.SLURMD, {"slurmd": PORT}, headless=True, unready=True)
 
 
+def budget(cluster: Cluster) -> Json:
+    """Return the PodDisruptionBudget that lets the eviction API refuse every slurmd pod that bears our label.
+
+    The operator takes the label off when Slurm has no job there and the node is cordoned: so `kubectl drain` waits for
+    jobs. A number, because for a share Kubernetes would ask NodeSets how many pods there are to be.
+    """
+    chosen = pod_selector(cluster.name, Part.SLURMD) | PROTECTION
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(cluster, Part.SLURMD),
+        "spec": {"minAvailable": NEVER_REACHED, "selector": {"matchLabels": chosen}},
+    }
+
+
 def selector(node_set: str) -> str:
     """Return the label selector of a NodeSet's pods, for the scale subresource."""
     return f"app.kubernetes.io/component={Part.SLURMD},{names.NODE_SET}={node_set}"
@@ -60,7 +82,8 @@ def pod(cluster: Cluster, node_set: NodeSet, node: str, slurmd_hash: str) -> Jso
         "metadata": {
             "name": names.slurmd_pod(node_set.name, node),
             "namespace": cluster.namespace,
-            "labels": made["labels"],
+            # Beside the template: it comes and goes, and makes no pod an outdated one.
+            "labels": made["labels"] | PROTECTION,
             "annotations": made["annotations"] | {names.TEMPLATE_HASH: digest(whole)},
             "ownerReferences": [owner("NodeSet", node_set.name, node_set.uid)],
         },
