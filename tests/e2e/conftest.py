@@ -1,10 +1,16 @@
 """What every end-to-end test has: when it fails, the machines' logs are kept before anything is taken down."""
 
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+from e2e import demo as shared
+from e2e.command import KURM, run
+from e2e.demo import REPOSITORY, TEST, Demo
+from kurm.local import cluster
+from kurm.local.charts import Charts
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 STATE = Path("/var/lib/kurm/local")
@@ -33,3 +39,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         told = f"{crash.path}:{crash.lineno}: {crash.message}" if crash else str(report.longrepr)
         terminalreporter.line(told[:LONGEST])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put those that share the demo together, and last: it is made once, and nobody else needs its name after that."""
+    items.sort(key=lambda item: "demo" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def demo() -> Iterator[Demo]:
+    """Make everything as `make demo` does, under another name; take it down afterwards."""
+    TEST.kurm("down")
+    printed = run(KURM, "local", "--name", TEST.name, "demo", "--repository", REPOSITORY, deadline=3000)
+    yield Demo(Charts(cluster.find(TEST.name), REPOSITORY), printed)
+    TEST.kurm("down")
+
+
+@pytest.fixture
+def told(demo: Demo, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Show the whole cluster when a test fails."""
+    failures = request.session.testsfailed
+    yield
+    if request.session.testsfailed > failures:
+        shared.show(demo)

@@ -1,130 +1,19 @@
 """A Slurm cluster by the charts, as a platform team and its researchers meet it."""
 
-import contextlib
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from e2e.command import KURM, Local, run
-from kurm.local import cluster
-from kurm.local.charts import NAMESPACE, Charts
-from kurm.local.errors import LocalError
+from e2e.command import KURM, run
+from e2e.demo import RENDERED, REPOSITORY, TEST, Demo, within
+from kurm.local.charts import NAMESPACE
 from kurm.local.login import Login
 
-LINES = 40
-"""Of each thing that is shown of a failed test."""
-REPOSITORY = Path(__file__).parents[2]
-TEST = Local("test")
 MISSING = "localhost/kurm/controller:no-such-tag"
-RENDERED = (
-    "statefulsets,deployments,services,configmaps,secrets,persistentvolumeclaims,serviceaccounts,roles,rolebindings"
-)
 
-
-@dataclass(frozen=True)
-class Demo:
-    """The cluster `test` with Slurm on it by the charts, and what the demo printed when it made them."""
-
-    charts: Charts
-    printed: str
-
-    def ssh(self, command: str, deadline: float = 120) -> str:
-        """Run a command on the login node as the researcher."""
-        return self.charts.login.ssh(command, deadline=deadline)
-
-    def kubectl(self, *argv: str, stdin: str | None = None, deadline: float = 120) -> str:
-        """Run kubectl in the cluster's namespace."""
-        return self.charts.cluster.kubectl(f"--namespace={NAMESPACE}", *argv, stdin=stdin, deadline=deadline)
-
-    def change(self, what: str, spec: dict[str, Any]) -> None:
-        """Merge a change into a resource's spec."""
-        self.kubectl("patch", what, "--type=merge", "--patch", json.dumps({"spec": spec}))
-
-    def condition(self, what: str, kind: str) -> dict[str, str]:
-        """Return one condition of a resource; empty if it has none such."""
-        found = self.charts.get(what)["status"].get("conditions", [])
-        return next((one for one in found if one["type"] == kind), {})
-
-    def nodes(self) -> set[str]:
-        """Return the names of the nodes that Slurm knows."""
-        return set(self.ssh("sinfo -h -N -o %N").split())
-
-    def pods(self, component: str) -> list[dict[str, Any]]:
-        """Return the pods of a component."""
-        found = self.kubectl("get", "pods", "-l", f"app.kubernetes.io/component={component}", "-o", "json")
-        items: list[dict[str, Any]] = json.loads(found)["items"]
-        return items
-
-    def end_jobs(self) -> None:
-        """Cancel all jobs and wait until Slurm has forgotten none of them as running."""
-        self.ssh("scancel --user=researcher")
-        within(30, lambda: self.ssh("squeue -h"), "")
-
-    def picture(self) -> dict[str, tuple[str, str]]:
-        """Return UID and resourceVersion of everything that the operator and the charts make, by kind and name.
-
-        Helm's own record of each release is left out: it grows by one at every upgrade.
-        """
-        items = json.loads(self.kubectl("get", f"{RENDERED},slurmclusters,nodesets,pods", "-o", "json"))["items"]
-        return {
-            f"{item['kind']}/{item['metadata']['name']}": (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
-            for item in items
-            if not item["metadata"]["name"].startswith("sh.helm.")
-        }
-
-
-def within(seconds: float, look: Callable[[], Any], expected: Any) -> float:
-    """Look until it is as expected, and return the seconds that took; AssertionError with the last look if never."""
-    begun = time.monotonic()
-    last: Any = None
-    while time.monotonic() < begun + seconds:
-        try:
-            last = look()
-        except LocalError as error:
-            last = error
-        if last == expected:
-            return time.monotonic() - begun
-        time.sleep(0.2)
-    assert last == expected, f"not within {seconds:g} s"
-    return seconds
-
-
-@pytest.fixture(scope="module")
-def demo() -> Iterator[Demo]:
-    """Make everything as `make demo` does, under another name; take it down afterwards."""
-    TEST.kurm("down")
-    printed = run(KURM, "local", "--name", TEST.name, "demo", "--repository", REPOSITORY, deadline=3000)
-    yield Demo(Charts(cluster.find(TEST.name), REPOSITORY), printed)
-    TEST.kurm("down")
-
-
-@pytest.fixture(autouse=True)
-def _told(demo: Demo, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Show what a failed test would need: resources, events, the daemons' last words, Slurm's own view."""
-    failures = request.session.testsfailed
-    yield
-    if request.session.testsfailed > failures:
-        conditions = "{range .items[*]}{.metadata.name} {.status.conditions}{'\\n'}{end}"
-        for argv in (
-            ("get", "slurmclusters,nodesets,pods,nodes", "-o", "wide"),
-            ("get", "slurmclusters,nodesets,pods", "-o", f"jsonpath={conditions}"),
-            ("get", "events", "--sort-by=.lastTimestamp"),
-            ("logs", "-l", "app.kubernetes.io/component=controller", "--tail=30"),
-            ("logs", "-l", "app.kubernetes.io/component=syncer", "-c", "syncer", "--tail=30"),
-            ("logs", "--namespace=kurm-system", "-l", "app.kubernetes.io/component=operator", "--tail=30"),
-        ):
-            with contextlib.suppress(LocalError):
-                told = demo.kubectl(*argv).splitlines()[-LINES:]
-                sys.stdout.write("\n".join([f"--- kubectl {' '.join(argv)}", *told, ""]))
-        with contextlib.suppress(LocalError):
-            sys.stdout.write(demo.ssh("sinfo -N -l; squeue -l; scontrol show nodes"))
+pytestmark = pytest.mark.usefixtures("told")
 
 
 def test_the_demo_shows_three_nodes_and_success(demo: Demo) -> None:

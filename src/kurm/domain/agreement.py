@@ -8,6 +8,10 @@ Kubernetes says which nodes belong to the cluster: a claim is made before a reco
 out of use. Slurm says what runs on them. We act on a record only if it is ours: it bears our mark with the UID of a
 Kubernetes node, or it has no `extra` and the feature of a NodeSet, which it gets as it is made. A drain is lifted only
 if its reason is ours, and what an administrator has resumed stays so until the cause is another one.
+
+A slurmd registers once, with the record that it finds at its start. When Slurm has lost that record and a new one is
+made, slurmctld has to ask: it asks the slurmd of a FUTURE record that is resumed, and of no record that waits to be
+powered up. So a record whose slurmd runs already is made FUTURE, told where slurmd is, and resumed (`Register`).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -56,6 +60,9 @@ GONE_FROM_POOL = f"{OURS}no longer in a NodeSet"
 ANOTHER_NODE = f"{OURS}another node has its name"
 
 
+_POWERED = frozenset({"POWERED_DOWN", "POWERING_UP"})
+
+
 def mark(uid: str) -> str:
     """Return the `extra` of the record of the Kubernetes node with that UID."""
     return f"{MARK}{uid}"
@@ -87,6 +94,10 @@ class Pod:
     """It was told to end."""
     ready: bool = False
     """slurmd in it answers, says the kubelet."""
+    address: str = ""
+    """Where slurmd in it is reached."""
+    told: bool = False
+    """It was told of its Slurm node before. slurmd of one that was not may be about to register for the first time."""
     protected: bool = False
     """It bears the label `PROTECTED`: nobody can evict it."""
     proven: bool = False
@@ -98,6 +109,11 @@ class Pod:
     def held(self) -> bool:
         """Whether it can be evicted neither now nor by what it was told: jobs may come to its node."""
         return self.protected and not self.proven
+
+    @property
+    def running(self) -> bool:
+        """Whether slurmd in it runs and can be asked to register."""
+        return self.ready and not self.terminating and self.address != ""
 
 
 @dataclass(frozen=True)
@@ -123,12 +139,24 @@ class Record:
     weight: int = 1
     topology: str = ""
     """Its place in the topology."""
+    address: str = ""
+    """Where slurmctld takes its slurmd to be."""
 
     @property
     def ours(self) -> bool:
         """Whether we made it. The mark comes a moment after the record: until then its NodeSet's feature tells."""
         made = any(one.startswith(feature("")) for one in self.features)
         return self.extra.startswith(MARK) or (not self.extra and made)
+
+    @property
+    def future(self) -> bool:
+        """Whether it takes no jobs because nobody has resumed it since it was made, and ordinary lists hide it."""
+        return "FUTURE" in self.flags
+
+    @property
+    def vacant(self) -> bool:
+        """Whether it takes jobs and has them wait for its first slurmd, which slurmctld will not ask to register."""
+        return not self.attached and not _POWERED.isdisjoint(self.flags)
 
     @property
     def drained_by_us(self) -> bool:
@@ -165,6 +193,8 @@ class Create:
     """Make the record of a claimed node, marked with its UID."""
 
     node: str
+    slurmd: str = ""
+    """Address of a slurmd that runs already and is to be asked to register; empty if one will come by itself."""
 
 
 @dataclass(frozen=True, order=True)
@@ -175,6 +205,24 @@ class Mark:
     uid: str
     comment: str | None = None
     """As with `Drain`: what was remembered of another node is not of this one."""
+    address: str | None = None
+    """Where its slurmd is to be asked to register; None leaves it."""
+
+
+@dataclass(frozen=True, order=True)
+class Recall:
+    """Make a record FUTURE whose slurmd runs and does not come to it; it has no jobs."""
+
+    node: str
+    comment: str | None = None
+    """As with `Drain`: its flags go, the drain with them."""
+
+
+@dataclass(frozen=True, order=True)
+class Register:
+    """Resume a FUTURE record: slurmctld asks its slurmd to register, and ends what it does not know to run there."""
+
+    node: str
 
 
 @dataclass(frozen=True, order=True)
@@ -245,7 +293,9 @@ class Delete:
     node: str
 
 
-Instruction: TypeAlias = Create | Mark | Describe | Place | Drain | Undrain | Retract | Down | Remember | Delete
+Instruction: TypeAlias = (
+    Create | Mark | Recall | Register | Describe | Place | Drain | Undrain | Retract | Down | Remember | Delete
+)
 
 
 def decide(world: World) -> list[Instruction]:
@@ -264,7 +314,10 @@ def _of_node(node: str, claim: Claim | None, pod: Pod | None, record: Record | N
         if claim is not None and claim.record is not None:
             # Also for a pod that shall go: without a record nobody can say that nothing runs there. A new record takes
             # jobs at once: where Slurm has lost its state the pod may have been told that its node was drained.
-            yield Create(node) if pod is None or pod.held else Retract(node)
+            if pod is not None and not pod.held:
+                yield Retract(node)
+            else:
+                yield Create(node, pod.address if pod is not None and pod.running else "")
     elif not record.ours:
         return
     elif claim is None:
@@ -278,6 +331,14 @@ def _of_node(node: str, claim: Claim | None, pod: Pod | None, record: Record | N
 
 
 def _of_its_own(node: str, claim: Claim, pod: Pod | None, record: Record) -> Iterator[Instruction]:
+    if record.future:
+        yield _of_future(node, claim, pod, record)
+        return
+    if _is_waited_for(pod, record):
+        # What stands against the node counts anew: without its drain the memory would mean an administrator.
+        forgotten = Memory().beside(record.comment)
+        yield Recall(node, forgotten if forgotten != record.comment else None)
+        return
     if not _described(claim, record):
         yield Describe(node)
     yield from _placed(node, claim, record)
@@ -299,6 +360,20 @@ def _of_its_own(node: str, claim: Claim, pod: Pod | None, record: Record) -> Ite
         yield Undrain(node, comment) if pod is None or pod.held else Retract(node)
     elif comment is not None:
         yield Remember(node, comment)
+
+
+def _is_waited_for(pod: Pod | None, record: Record) -> bool:
+    """Whether a record waits in vain for a slurmd that runs. An administrator's drain, and jobs that wait, keep it."""
+    free = record.vacant and not record.busy and (not record.draining or record.drained_by_us)
+    return free and pod is not None and pod.running and pod.told
+
+
+def _of_future(node: str, claim: Claim, pod: Pod | None, record: Record) -> Instruction:
+    if pod is None or not pod.running:
+        return Delete(node)  # a slurmd that starts waits for a record that it can see
+    if record.address != pod.address:
+        return Mark(node, claim.uid, address=pod.address)
+    return Register(node) if pod.held else Retract(node)
 
 
 def _of_others(record: Record) -> bool:

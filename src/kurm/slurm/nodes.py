@@ -86,7 +86,7 @@ class NewNode(msgspec.Struct, frozen=True, kw_only=True):
     real_memory: int
     """MiB."""
     state: str = "CLOUD"
-    """CLOUD waits for a slurmd that attaches itself; EXTERNAL takes jobs without one."""
+    """CLOUD waits for a slurmd that attaches itself; EXTERNAL takes jobs without one; FUTURE waits for RESUME."""
     sockets: int | None = None
     cores_per_socket: int | None = None
     threads_per_core: int | None = None
@@ -121,7 +121,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """What to change of nodes; None leaves a thing as it is, "" and () empty it."""
 
     state: str | None = None
-    """DRAIN, UNDRAIN (harmless if not drained), RESUME (refused if not), DOWN, POWER_DOWN, ..."""
+    """DRAIN, UNDRAIN (harmless if not drained), RESUME (refused if not), DOWN, POWER_DOWN, FUTURE, ..."""
     reason: str | None = None
     """Slurm wants one with DOWN and DRAIN from people; over REST it takes them without."""
     comment: str | None = None
@@ -157,19 +157,23 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in fields.items() if value is not None}
 
 
+_SHOWN = tuple(("flags", flag) for flag in ("ALL", "DETAIL", "MIXED", "FUTURE"))
+"""slurmrestd's own default, and FUTURE nodes, which it hides: a record that is there would seem not to be."""
+
+
 async def list_nodes(session: Session, *, since: int = 0, deadline: float | None = None) -> NodesAnswer | None:
     """Return all nodes; None if nothing at all has changed since `since`, the `last_update` of an earlier answer.
 
     Dear: 2.5 KB for each node over the wire. Any start or end of a job is a change.
     """
-    query = [("update_time", str(since))] if since else []
+    query = [*_SHOWN, *([("update_time", str(since))] if since else [])]
     return await session.request(NodesAnswer, "GET", "nodes/", query=query, deadline=deadline)
 
 
 async def get_node(session: Session, name: str, *, deadline: float | None = None) -> Node:
     """Return one node. Raises NotFound."""
     try:
-        answer = await session.request(NodesAnswer, "GET", "node/{}", name, deadline=deadline)
+        answer = await session.request(NodesAnswer, "GET", "node/{}", name, query=_SHOWN, deadline=deadline)
     except ApiError as error:
         # slurmctld finds no such node, slurmrestd calls that an error without a number and a success of HTTP.
         if error.status == 200 and not error.number:  # noqa: PLR2004 - HTTP's "OK"

@@ -88,6 +88,7 @@ class PodStatus(Narrow):
     """How the pod is."""
 
     phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: tuple[Condition, ...] = ()
 
 

@@ -15,6 +15,8 @@ from kurm.domain.agreement import (
     Instruction,
     Mark,
     Place,
+    Recall,
+    Register,
     Remember,
     Undrain,
     mark,
@@ -30,13 +32,15 @@ class Creation:
     """Make records of one shape. The mark of each (its `extra`) can only be set after that."""
 
     shape: NodeRecord
-    uids: Mapping[str, str]
-    """Of the Kubernetes nodes, by name."""
+    marks: Mapping[str, Update]
+    """What each is to be told after that, by name."""
+    state: str = "CLOUD"
+    """FUTURE for those whose slurmd is to be asked to register."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Names."""
-        return tuple(self.uids)
+        return tuple(self.marks)
 
     def body(self) -> NewNode:
         """Return the records as Slurm is asked for them."""
@@ -48,17 +52,18 @@ class Creation:
             features=self.shape.features,
             weight=self.shape.weight,
             topology=self.shape.topology,
+            state=self.state,
         )
 
     def without_place(self) -> "Creation":
         """Return the same without a place in the topology."""
-        return Creation(replace(self.shape, topology=""), self.uids)
+        return replace(self, shape=replace(self.shape, topology=""))
 
     def halves(self) -> tuple["Creation", ...]:
         """Return the same as two, to find out which of them Slurm will not have; none if it cannot be halved."""
-        pairs = list(self.uids.items())
+        pairs = list(self.marks.items())
         middle = len(pairs) // 2
-        return tuple(Creation(self.shape, dict(part)) for part in (pairs[:middle], pairs[middle:])) if middle else ()
+        return tuple(replace(self, marks=dict(part)) for part in (pairs[:middle], pairs[middle:])) if middle else ()
 
 
 @dataclass(frozen=True)
@@ -85,13 +90,14 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
     Each node's own instructions come in no more than one call of a kind, so the order between calls is of no matter to
     what comes out in the end. Raises KeyError for a node that is to be made or described and is not claimed.
     """
-    creations: dict[NodeRecord, dict[str, str]] = defaultdict(dict)
+    creations: dict[tuple[NodeRecord, str], dict[str, Update]] = defaultdict(dict)
     changes: dict[Update, list[str]] = defaultdict(list)
     deletions: list[str] = []
     for instruction in instructions:
         node = instruction.node
         if isinstance(instruction, Create):
-            creations[_shape(claims[node])][node] = claims[node].uid
+            shape, state = _shape(claims[node]), "FUTURE" if instruction.slurmd else "CLOUD"
+            creations[shape, state][node] = marking(claims[node].uid, address=instruction.slurmd or None)
         elif isinstance(instruction, Delete):
             deletions.append(node)
         elif (update := _update(instruction, claims)) is not None:
@@ -99,7 +105,7 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
     urgent_first = sorted(changes.items(), key=lambda item: item[0].state != "DRAIN")
     return [
         *(Change(tuple(nodes), update) for update, nodes in urgent_first),
-        *(Creation(shape, uids) for shape, uids in creations.items()),
+        *(Creation(shape, marks, state) for (shape, state), marks in creations.items()),
         *([Deletion(tuple(deletions))] if deletions else []),
     ]
 
@@ -115,8 +121,12 @@ def _update(instruction: Instruction, claims: Mapping[str, Claim]) -> Update | N
             return Update(state="DOWN")  # without a reason: Slurm keeps the one that it has
         case Remember(comment=comment):
             return Update(comment=comment)
-        case Mark(uid=uid, comment=comment):
-            return marking(uid, comment)
+        case Mark(uid=uid, comment=comment, address=address):
+            return marking(uid, comment, address)
+        case Recall(comment=comment):
+            return Update(state="FUTURE", comment=comment)
+        case Register():
+            return Update(state="RESUME")
         case Describe(node=node):
             shape = _shape(claims[node])
             return Update(features=shape.features, weight=shape.weight)
@@ -126,9 +136,9 @@ def _update(instruction: Instruction, claims: Mapping[str, Claim]) -> Update | N
             return None
 
 
-def marking(uid: str, comment: str | None = None) -> Update:
-    """Return what marks the record of a Kubernetes node; a comment is set with it if one is given."""
-    return Update(extra=mark(uid), comment=comment)
+def marking(uid: str, comment: str | None = None, address: str | None = None) -> Update:
+    """Return what marks the record of a Kubernetes node; a comment and its slurmd's address are set if given."""
+    return Update(extra=mark(uid), comment=comment, address=address)
 
 
 def _shape(claim: Claim) -> NodeRecord:

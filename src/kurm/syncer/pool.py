@@ -27,6 +27,7 @@ from kurm.syncer.objects import (
     RELEASE,
     REQUEUE_AT,
     SLURM_CLUSTERS,
+    SLURM_READY,
     SLURMD_PODS,
 )
 from kurm.syncer.told import Told
@@ -196,6 +197,8 @@ class Pool:
             pod.metadata.annotations.get(RELEASE, ""),
             terminating=pod.metadata.deletion_timestamp is not None,
             ready=pod.ready,
+            address=pod.status.pod_ip,
+            told=pod.condition(SLURM_READY) is not None,
             protected=pod.metadata.labels.get(PROTECTED) == "true",
             proven=self.told.proven(pod),
             overdue=requeue_at is not None and requeue_at <= self._now(),

@@ -32,7 +32,7 @@ AT_ONCE = 4
 
 FLAGS = frozenset(
     {
-        *("UNKNOWN", "ERROR", "FAIL", "INVALID_REG", "NOT_RESPONDING", "MAINTENANCE"),
+        *("UNKNOWN", "FUTURE", "ERROR", "FAIL", "INVALID_REG", "NOT_RESPONDING", "MAINTENANCE"),
         *("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
     }
 )
@@ -72,6 +72,7 @@ def as_record(node: Node) -> Record:
         features=node.features,
         weight=node.weight,
         topology=node.topology,
+        address=node.address,
     )
 
 

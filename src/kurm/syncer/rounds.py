@@ -41,8 +41,9 @@ from kurm.slurm.errors import (
 )
 from kurm.slurm.hostlist import compress
 from kurm.slurm.nodes import Update, create_nodes, delete_nodes, update_nodes
+from kurm.syncer.losses import Losses
 from kurm.syncer.metrics import Metrics
-from kurm.syncer.plan import UNDRAIN, Call, Change, Creation, Deletion, calls, marking
+from kurm.syncer.plan import UNDRAIN, Call, Change, Creation, Deletion, calls
 from kurm.syncer.pool import Pool
 from kurm.syncer.records import AT_ONCE, Records
 
@@ -73,7 +74,10 @@ OF_ALL = (AlreadyExists, NoSuchPlace, TableFull, UnknownGres, Unauthorized, Acce
 
 
 class Rounds:
-    """The loop. `leads` says whether we may write at this very moment; `looked` is told each node that was decided."""
+    """The loop. `leads` says whether we may write at this very moment.
+
+    `looked` is told each node that was decided, `losses` what is about to be done, before that.
+    """
 
     def __init__(
         self,
@@ -82,9 +86,10 @@ class Rounds:
         *,
         leads: Callable[[], bool],
         metrics: Metrics,
+        losses: Losses,
         looked: Callable[[str], None],
     ) -> None:
-        self.pool, self.records, self.metrics = pool, records, metrics
+        self.pool, self.records, self.metrics, self.losses = pool, records, metrics, losses
         self.queue: Queue[str] = Queue(backoff=BACKOFF)
         self.ticked_at = self._now()
         """When this loop last came by, by the event loop's clock."""
@@ -154,6 +159,7 @@ class Rounds:
         except SlurmError as error:
             self.records.lose(error)
             return
+        self.losses.note(instructions)
         self._account(nodes, instructions, world)
         if not instructions:
             return
@@ -236,7 +242,7 @@ class Rounds:
                 self.records.lifted(call.nodes, certainly=True)
             log.info("written to slurm", call=type(call).__name__, node=hosts, nodes=len(call.nodes), **_told(call))
             if isinstance(call, Creation):
-                marks = (Change((node,), marking(uid)) for node, uid in call.uids.items())
+                marks = (Change((node,), update) for node, update in call.marks.items())
                 await asyncio.gather(*(self._carry_out(one, turns) for one in marks))
 
     def _without_place(self, call: Call) -> Call | None:

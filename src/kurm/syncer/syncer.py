@@ -23,6 +23,7 @@ from kurm.syncer import records
 from kurm.syncer.conditions import Conditions
 from kurm.syncer.configuration import PORT as STATUS_PORT
 from kurm.syncer.configuration import Configuration
+from kurm.syncer.losses import Losses
 from kurm.syncer.metrics import Gauges, Metrics
 from kurm.syncer.objects import MANAGER, SLURM_CLUSTERS
 from kurm.syncer.pool import DEAD_AFTER, Pool
@@ -94,6 +95,7 @@ class Syncer:
             self.records,
             leads=leads,
             metrics=self.metrics,
+            losses=Losses(self.pool, self._recorder),
             looked=self.conditions.controller.queue.add,
         )
         self.configuration = Configuration(

@@ -1,6 +1,8 @@
 """A fake slurmrestd that knows nodes: enough to count what is asked of it on virtual time."""
 
 import asyncio
+import re
+import urllib.parse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ class FakeSlurm:
     clock: int = 100
     away: bool = False
     asked: list[str] = field(default_factory=list)
+    """Paths and what of their queries is not always the same."""
     port: int = 0
 
     def put(self, name: str, *states: str, **fields: Any) -> None:
@@ -43,7 +46,7 @@ class FakeSlurm:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 route = head.split(" ", 2)[1].partition("v0.0.45/")[2]
-                self.asked.append(route)
+                self.asked.append(re.sub(r"flags=\w+&?", "", route).rstrip("?&"))
                 status, body = self._answer(route)
                 content = b"" if status == "304 NOT MODIFIED" else msgspec.json.encode(body | {"meta": META})
                 writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
@@ -62,7 +65,7 @@ class FakeSlurm:
                 "errors": [{"error_number": 1800, "error": "Unable to contact slurm controller"}]
             }
         if path == "nodes/":
-            since = int(query.partition("=")[2] or 0)
+            since = int(urllib.parse.parse_qs(query).get("update_time", ["0"])[0])
             if since and since > self.changed:
                 return "304 NOT MODIFIED", {}
             self.clock += 1

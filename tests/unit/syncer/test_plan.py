@@ -3,7 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Remember, Undrain
+from kurm.domain.agreement import (
+    Claim,
+    Create,
+    Delete,
+    Describe,
+    Drain,
+    Instruction,
+    Mark,
+    Recall,
+    Register,
+    Remember,
+    Undrain,
+)
 from kurm.domain.gres import Gres
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
@@ -21,6 +33,7 @@ def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
         Create("n1"),
         Create("n2"),
         Create("n3"),
+        Create("n0", slurmd="10.0.0.7"),
         Mark("n4", "uid-4"),
         Delete("old1"),
         Undrain("n5"),
@@ -28,6 +41,9 @@ def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
         Drain("n7", "kurm: scaling in", "released", MEMORY),
         Describe("n8"),
         Remember("n0", ""),
+        Recall("n4", ""),
+        Register("n5"),
+        Mark("n5", "uid-5", address="10.0.0.8"),
         Delete("old2"),
     ]
     expected: list[Call] = [
@@ -36,8 +52,12 @@ def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
         Change(("n5",), Update(state="UNDRAIN")),
         Change(("n8",), Update(features=("nodeset:workers",), weight=1)),
         Change(("n0",), Update(comment="")),
-        Creation(SMALL, {"n1": "uid-1", "n2": "uid-2"}),
-        Creation(LARGE, {"n3": "uid-3"}),
+        Change(("n4",), Update(state="FUTURE", comment="")),
+        Change(("n5",), Update(state="RESUME")),
+        Change(("n5",), Update(extra="kurm:uid-5", address="10.0.0.8")),
+        Creation(SMALL, {"n1": Update(extra="kurm:uid-1"), "n2": Update(extra="kurm:uid-2")}),
+        Creation(LARGE, {"n3": Update(extra="kurm:uid-3")}),
+        Creation(SMALL, {"n0": Update(extra="kurm:uid-0", address="10.0.0.7")}, "FUTURE"),
         Deletion(("old1", "old2")),
     ]
     assert calls(instructions, CLAIMS) == expected
@@ -53,19 +73,19 @@ def test_a_creation_says_all_of_the_shape() -> None:
         features=("nodeset:gpu", "ssd"),
         weight=5,
     )
-    assert Creation(LARGE, {"n3": "uid-3"}).body() == expected
+    assert Creation(LARGE, {"n3": Update(extra="kurm:uid-3")}).body() == expected
 
 
 @given(st.sets(st.integers(0, 99), min_size=1))
 def test_halving_finds_every_node_and_ends(numbers: set[int]) -> None:
     """No node is lost on the way to the ones that stand alone."""
-    whole = Creation(SMALL, {f"n{number}": f"uid-{number}" for number in numbers})
-    waiting, alone = [whole], dict[str, str]()
+    whole = Creation(SMALL, {f"n{number}": Update(extra=f"uid-{number}") for number in numbers})
+    waiting, alone = [whole], dict[str, Update]()
     while waiting:
         one = waiting.pop()
         halves = one.halves()
         waiting += halves
         if not halves:
             assert len(one.nodes) == 1
-            alone |= one.uids
-    assert alone == whole.uids
+            alone |= one.marks
+    assert alone == whole.marks

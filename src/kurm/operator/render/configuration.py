@@ -21,6 +21,8 @@ from kurm.slurm.owned import OwnedError, check, merge
 
 SMALLEST_TABLE, LARGEST_TABLE = 1024, 65536
 """Bounds of MaxNodeCount; the second is Slurm's own (slurm.conf(5))."""
+SILENCE = 300
+"""Seconds, the least SlurmdTimeout: Slurm's own default."""
 
 _OURS = "# Rendered by Kurm from SlurmCluster {0.namespace}/{0.name}. Changes here are overwritten: change that.\n"
 
@@ -141,8 +143,9 @@ def _nodes(cluster: Cluster, nodes: int) -> list[Line]:
         TreeWidth="65533",
         # A node that was away is taken back when it registers with what its record says.
         ReturnToService="2",
-        # How long slurmctld waits for a silent slurmd before it gives its jobs up: no less than for a silent node.
-        SlurmdTimeout=str(min(seconds(cluster.spec.dead_after) or 0, 65533)),
+        # How long slurmctld waits for a silent slurmd before it gives its jobs up by itself. The syncer, who knows
+        # whether the node is dead, comes first; this is for a slurmd that hangs, and for a syncer that is away.
+        SlurmdTimeout=str(min(max(2 * (seconds(cluster.spec.dead_after) or 0), SILENCE), 65533)),
         # Processors are shared with pods: a slurmd may be late with an answer.
         MessageTimeout="20",
     )

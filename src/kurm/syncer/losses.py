@@ -1,0 +1,52 @@
+"""What Slurm has lost: records that pods were told of and that are no more, as after slurmctld lost its state.
+
+The pods remember: the annotation `kurm.dev/slurm-state` stands on each whose node had a record when we looked last. So
+a loss is seen after a restart of ours, too, and a record that was never made is none.
+"""
+
+from collections.abc import Iterable
+
+import structlog
+
+from kurm.domain.agreement import Create, Instruction
+from kurm.kube.events import Recorder, Severity
+from kurm.slurm.hostlist import compress
+from kurm.syncer.objects import SLURM_CLUSTERS, SLURM_STATE
+from kurm.syncer.pool import Pool
+
+log = structlog.get_logger("kurm.syncer")
+
+WORDS = 600
+"""Letters of a host list in an event, which holds 1,024."""
+
+
+class Losses:
+    """Says once what is lost: in the log, and as an event of the SlurmCluster."""
+
+    def __init__(self, pool: Pool, recorder: Recorder) -> None:
+        self.pool = pool
+        self._recorder = recorder
+        self._said: set[str] = set()
+
+    def note(self, instructions: Iterable[Instruction]) -> None:
+        """Look at what is about to be done; call it before pods are told that their records are not there."""
+        missing = {one.node for one in instructions if isinstance(one, Create)}
+        had = self._had_records()
+        lost = (missing & had) - self._said
+        self._said = (self._said | lost) & had  # told otherwise, or had again, it can be lost again
+        if not lost:
+            return
+        hosts = ",".join(compress(lost))[:WORDS]
+        log.warning("slurm has lost records", lost=len(lost), of=len(had), node=hosts)
+        cluster = self.pool.cluster
+        if cluster is not None:
+            note = (
+                f"Slurm has lost the records of {len(lost)} of {len(had)} nodes, and with them their jobs: {hosts}. "
+                "The records are made anew, and each slurmd is asked to register."
+            )
+            self._recorder.record(
+                SLURM_CLUSTERS, cluster, "SlurmStateLost", note, action="Sync", severity=Severity.WARNING
+            )
+
+    def _had_records(self) -> set[str]:
+        return {pod.spec.node_name for pod in self.pool.pods if pod.metadata.annotations.get(SLURM_STATE)}
