@@ -44,6 +44,7 @@ def test_a_share_is_rounded_up(wanted: int | str, nodes: int, expected: int) -> 
         ((OLD, ASIDE, ASIDE, OLD), 3, {0, 1, 2}),
         ((OLD, ASIDE, TOLD), 1, {2}),
         ((COMING, ASIDE), 1, set()),
+        ((BROKEN, ASIDE), 1, {0}),
         ((COMING, ASIDE), 2, {1}),
         ((OLD, BROKEN, OLD), 1, {1}),
         ((BROKEN, BROKEN, BROKEN), 1, {0, 1, 2}),
