@@ -40,7 +40,7 @@ from kurm.slurm.errors import (
 from kurm.slurm.hostlist import compress
 from kurm.slurm.nodes import create_nodes, delete_nodes, update_nodes
 from kurm.syncer.metrics import Metrics
-from kurm.syncer.plan import UNDRAIN, Call, Change, Creation, Deletion, calls, marking
+from kurm.syncer.plan import RESUME, UNDRAIN, Call, Change, Creation, Deletion, calls, marking
 from kurm.syncer.pool import Pool
 from kurm.syncer.records import AT_ONCE, Records
 
@@ -213,7 +213,11 @@ class Rounds:
         hosts = ",".join(compress(call.nodes))[:WORDS]
         try:
             async with turns:
-                await self._send(call)
+                self.records.writes(call.nodes, done=False)
+                try:
+                    await self._send(call)
+                finally:
+                    self.records.writes(call.nodes, done=True)
         except ControllerAway as error:
             self._failed(call, hosts, error)
             self.records.lose(error)
@@ -271,7 +275,7 @@ class Rounds:
 
 
 def _lifts(call: Call) -> bool:
-    return isinstance(call, Change) and call.update.state == UNDRAIN
+    return isinstance(call, Change) and call.update.state in {UNDRAIN, RESUME}
 
 
 def _told(call: Call) -> dict[str, str]:
