@@ -72,9 +72,10 @@ class Stage:
         await self.node_set("workers")
         return self
 
-    async def node_set(self, name: str, **slurm: Any) -> None:
-        """Make a NodeSet, or change what it says of its nodes in Slurm."""
-        spec = {"clusterRef": {"name": "demo"}, "slurm": slurm}
+    async def node_set(self, name: str, *, replicas: int | None = None, **slurm: Any) -> None:
+        """Make a NodeSet, or change how many nodes it wants, and what it says of them in Slurm."""
+        spec: dict[str, Any] = {"clusterRef": {"name": "demo"}, "slurm": slurm}
+        spec |= {} if replicas is None else {"replicas": replicas}
         manifest = {"metadata": {"name": name, "namespace": self.place}, "spec": spec}
         await Applier(self.kube, "test").apply(NODE_SETS, manifest)
 
