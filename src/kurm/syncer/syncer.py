@@ -117,7 +117,7 @@ class Syncer:
             version=lambda: slurm.release,
         )
         self.hints = Hints(settings.controller_address, self.records)
-        self.metrics.watch(slurm.traffic, self._gauges())
+        self.metrics.watch(slurm.traffic, kube.traffic, self._gauges())
 
     async def run(self) -> None:
         """Keep both sides in agreement while we lead; never ends by itself, cancel it.
