@@ -3,6 +3,7 @@
 Kubernetes --watch--> Pool ----+--> Rounds: decide, plan -----> Slurm's records
 Slurm --lists, GETs--> Records-+--> Conditions: say ----------> pods' conditions, events
 slurmctld's init --HTTP-----------> Configuration ------------> SlurmCluster's status
+slurmctld's log  --HTTP--> Hints --> Records
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from kurm.syncer import records
 from kurm.syncer.conditions import Conditions
 from kurm.syncer.configuration import PORT as STATUS_PORT
 from kurm.syncer.configuration import Configuration
+from kurm.syncer.hints import Hints
+from kurm.syncer.jobs import Jobs
 from kurm.syncer.losses import Losses
 from kurm.syncer.metrics import Gauges, Metrics
 from kurm.syncer.objects import MANAGER, SLURM_CLUSTERS
@@ -87,9 +90,17 @@ class Syncer:
         def leads() -> bool:
             return self.leadership.leads
 
+        self.jobs = Jobs(self.pool, self.records)
         self.conditions = Conditions(
-            self.pool, self.records, applier=applier, recorder=self._recorder, leads=leads, metrics=self.metrics
+            self.pool,
+            self.records,
+            applier=applier,
+            recorder=self._recorder,
+            leads=leads,
+            metrics=self.metrics,
+            load=self.jobs.load,
         )
+        self.jobs.on_change(self.conditions.controller.queue.add)
         self.rounds = Rounds(
             self.pool,
             self.records,
@@ -107,7 +118,8 @@ class Syncer:
             changed=self._reconfigured,
             version=lambda: slurm.release,
         )
-        self.metrics.watch(slurm.traffic, self._gauges())
+        self.hints = Hints(settings.controller_address, self.records)
+        self.metrics.watch(slurm.traffic, kube.traffic, self._gauges())
 
     async def run(self) -> None:
         """Keep both sides in agreement while we lead; never ends by itself, cancel it.
@@ -116,7 +128,7 @@ class Syncer:
         """
         async with asyncio.TaskGroup() as reading:
             # Read before we lead, so that a second syncer takes over at once.
-            followers = [reading.create_task(one.run()) for one in (self.pool, self.records)]
+            followers = [reading.create_task(one.run()) for one in (self.pool, self.records, self.hints)]
             try:
                 await self._cluster_is_there()
                 await self.leadership.run(self._write)
@@ -156,7 +168,7 @@ class Syncer:
         for cache in self.pool.caches:
             await cache.wait_synced(float("inf"))
         async with asyncio.TaskGroup() as writing:
-            for work in (self.rounds, self.conditions.controller, self.configuration, self._recorder):
+            for work in (self.rounds, self.conditions.controller, self.configuration, self.jobs, self._recorder):
                 writing.create_task(work.run())
 
     def _reconfigured(self) -> None:
@@ -176,5 +188,6 @@ class Syncer:
             "cache_age_seconds": ("Since a view of one side was last known to be true", ages),
             "queue_depth": ("Nodes that are due or in work", depths),
             "leads": ("Whether this process may write", lambda: {"lease": float(self.leadership.leads)}),
+            "hears_hints": ("Whether hints come from slurmctld's log", lambda: {"log": float(self.records.hears)}),
             "waiting_nodes": ("Nodes that wait for Slurm", lambda: {"slurm": float(len(self.records.waiting))}),
         }
