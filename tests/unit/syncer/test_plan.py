@@ -1,9 +1,12 @@
 """Instructions become few calls."""
 
+from dataclasses import replace
+
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Remember, Undrain
+from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instruction, Mark, Place, Remember, Undrain
 from kurm.domain.gres import Gres
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
@@ -28,6 +31,8 @@ def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
         Drain("n7", "kurm: scaling in", "released", MEMORY),
         Describe("n8"),
         Remember("n0", ""),
+        Place("n4", "default:root:r1"),
+        Place("n5", "default:root:r1"),
         Delete("old2"),
     ]
     expected: list[Call] = [
@@ -36,6 +41,7 @@ def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
         Change(("n5",), Update(state="UNDRAIN")),
         Change(("n8",), Update(features=("nodeset:workers",), weight=1)),
         Change(("n0",), Update(comment="")),
+        Change(("n4", "n5"), Update(topology="default:root:r1")),
         Creation(SMALL, {"n1": "uid-1", "n2": "uid-2"}),
         Creation(LARGE, {"n3": "uid-3"}),
         Deletion(("old1", "old2")),
@@ -54,6 +60,9 @@ def test_a_creation_says_all_of_the_shape() -> None:
         weight=5,
     )
     assert Creation(LARGE, {"n3": "uid-3"}).body() == expected
+    placed = Creation(replace(LARGE, topology="default:r1"), {"n3": "uid-3"})
+    assert placed.body() == msgspec.structs.replace(expected, topology="default:r1")
+    assert placed.without_place().body() == expected
 
 
 @given(st.sets(st.integers(0, 99), min_size=1))
