@@ -10,7 +10,7 @@ from kurm.domain.agreement import Claim, Create, Delete, Describe, Drain, Instru
 from kurm.domain.gres import Gres
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
-from kurm.syncer.plan import Call, Change, Creation, Deletion, calls
+from kurm.syncer.plan import PLACED, Call, Change, Creation, Deletion, calls
 
 SMALL = NodeRecord(cpus=4, real_memory=1000, gres=(), features=("nodeset:workers",), weight=1)
 LARGE = NodeRecord(64, 256000, (Gres("gpu", "h100", 8), Gres("fpga", "", 2)), ("nodeset:gpu", "ssd"), 5)
@@ -63,6 +63,17 @@ def test_a_creation_says_all_of_the_shape() -> None:
     placed = Creation(replace(LARGE, topology="default:r1"), {"n3": "uid-3"})
     assert placed.body() == msgspec.structs.replace(expected, topology="default:r1")
     assert placed.without_place().body() == expected
+
+
+def test_places_are_given_in_parts() -> None:
+    """Slurmctld serves nobody while it works out its tree for each of them."""
+    names = [f"n{number}" for number in range(2 * PLACED + 1)]
+    claims = {name: Claim(f"uid-{name}", replace(SMALL, topology="default:root:r1")) for name in names}
+    for instructions in ([Place(name, "default:root:r1") for name in names], [Create(name) for name in names]):
+        found = calls(instructions, claims)
+        assert [len(one.nodes) for one in found] == [PLACED, PLACED, 1]
+        assert [name for one in found for name in one.nodes] == names
+    assert len(calls([Create(name) for name in names], dict.fromkeys(names, CLAIMS["n1"]))) == 1
 
 
 @given(st.sets(st.integers(0, 99), min_size=1))
