@@ -36,8 +36,9 @@ EVERY = 0.5
 the many that the kubelet takes, and Python has no interface to it."""
 VERDICT_SECONDS = 10.0
 """Until slurmctld says whether it has taken a configuration; with 10,000 jobs it takes a few seconds."""
-AGAIN = 30.0
-"""Seconds until a configuration is tried again that passed its trial, and that slurmctld did not take."""
+AGAIN, LATEST = 30.0, 600.0
+"""Seconds until a configuration is tried again that passed its trial, and that slurmctld did not take: twice as many
+each time, and no more than the second, because each try is a reconfigure and another one back."""
 SIGNALS = 6
 """How often it is asked. A signal that comes while it resumes after a refusal can be lost; one too many is harmless."""
 
@@ -65,6 +66,7 @@ class Init:
         """The hash that was looked at last, whatever came of it."""
         self._again_at = float("inf")
         """When it is looked at once more, by the event loop's clock."""
+        self._waits = AGAIN
 
     async def run(self) -> int:
         """Stay until slurmctld has ended; return its exit status."""
@@ -154,6 +156,7 @@ class Init:
             try:
                 newest = self.source.hash()
                 if newest and (newest != self._seen or asyncio.get_running_loop().time() >= self._again_at):
+                    self._waits = AGAIN if newest != self._seen else min(2 * self._waits, LATEST)
                     self._again_at = float("inf")
                     await self._apply(self._take())
             except TornError:
@@ -209,7 +212,7 @@ class Init:
         return await trial(self.store.of(found), self.processes, self._environment)
 
     def _try_again_later(self) -> None:
-        self._again_at = asyncio.get_running_loop().time() + AGAIN
+        self._again_at = asyncio.get_running_loop().time() + self._waits
 
     def _hidden(self, found: str) -> tuple[str, ...]:
         return f"{self.store.current}/", f"{self.store.of(found)}/"

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 PLACED = 64
 """Most nodes of one call that gives places in a topology. slurmctld works out its whole tree for each of them (measured
-with 5,000 nodes: 4 ms for a new record, 19 ms for one that moves) and serves nobody meanwhile; slurmrestd waits 10 s."""
+with 5,000 nodes: 4 ms for a new record, 19 ms for one that moves) and serves nobody meanwhile; it has 10 s."""
 
 
 @dataclass(frozen=True)
