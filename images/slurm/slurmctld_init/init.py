@@ -7,9 +7,11 @@ signal N ended it.
 
 In a cluster with an operator (/etc/slurm has a file `kurm-hash`) it also brings configurations into force: each new one
 is copied, tried (`trial`), and only then given to slurmctld by a reconfigure. What Slurm refuses is told, with its
-words, and is not tried again until another one comes; slurmctld runs on with the last good one, which is kept beside
-its state (`folders`), so that a start with a bad file is no crash loop either. Port 6819 tells (`status`), and tells of
-which nodes the log speaks (`hints`).
+words, and slurmctld runs on with the last good one, which is kept beside its state (`folders`), so that a start with
+a bad file is no crash loop either. What the trial refuses is not tried again until another one comes. What slurmctld
+itself refuses may be right a little later, because its state was in the way: the place of a node record that is not in
+the new topology.yaml. So that is tried again. Port 6819 tells (`status`), and tells
+of which nodes the log speaks (`hints`).
 """
 
 import asyncio
@@ -37,6 +39,9 @@ EVERY = 0.5
 the many that the kubelet takes, and Python has no interface to it."""
 VERDICT_SECONDS = 10.0
 """Until slurmctld says whether it has taken a configuration; with 10,000 jobs it takes a few seconds."""
+AGAIN, LATEST = 30.0, 600.0
+"""Seconds until a configuration is tried again that passed its trial, and that slurmctld did not take: twice as many
+each time, and no more than the second, because each try is a reconfigure and another one back."""
 SIGNALS = 6
 """How often it is asked. A signal that comes while it resumes after a refusal can be lost; one too many is harmless."""
 
@@ -64,6 +69,9 @@ class Init:
         """Whether slurmctld was told to end: that is no fault of its configuration."""
         self._seen = ""
         """The hash that was looked at last, whatever came of it."""
+        self._again_at = float("inf")
+        """When it is looked at once more, by the event loop's clock."""
+        self._waits = AGAIN
 
     async def run(self) -> int:
         """Stay until slurmctld has ended; return its exit status."""
@@ -110,6 +118,7 @@ class Init:
                 raise EndedError(await self.processes.ended)
             else:
                 self._refuse(newest, last)
+                self._try_again_later()
             if good:
                 say(f"starting with the last good configuration {good}")
                 if await self._stands(good) is not None:
@@ -153,7 +162,10 @@ class Init:
             await asyncio.sleep(EVERY)
             try:
                 self.guard.note()
-                if self.source.hash() not in {self._seen, ""}:
+                newest = self.source.hash()
+                if newest and (newest != self._seen or asyncio.get_running_loop().time() >= self._again_at):
+                    self._waits = AGAIN if newest != self._seen else min(2 * self._waits, LATEST)
+                    self._again_at = float("inf")
                     await self._apply(self._take())
             except TornError:
                 continue
@@ -171,6 +183,7 @@ class Init:
         self.store.use(newest)
         if said := await self._reconfigured(newest):
             self._refuse(newest, said)
+            self._try_again_later()
             # It may have been handed out already, so the good one is handed out again.
             self.store.use(before)
             await self._reconfigured(before)
@@ -205,6 +218,9 @@ class Init:
 
     async def _tried(self, found: str) -> str:
         return await trial(self.store.of(found), self.processes, self._environment)
+
+    def _try_again_later(self) -> None:
+        self._again_at = asyncio.get_running_loop().time() + self._waits
 
     def _hidden(self, found: str) -> tuple[str, ...]:
         return f"{self.store.current}/", f"{self.store.of(found)}/"

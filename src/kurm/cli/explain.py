@@ -267,7 +267,7 @@ def _answer(node_set: NodeSet, name: str, nodes: Sequence[standing.Node]) -> tup
         return "Broken", str(error), ""
     mine = next(one for one in found if one.node == name)
     try:
-        record = node_record(meta.name, spec, fact.candidate.allocatable)
+        record = node_record(meta.name, spec, fact.candidate.allocatable, fact.candidate.labels)
     except TooFewError:
         return mine.state, mine.why, "none can be made"
     gres = ",".join(str(one) for one in record.gres)

@@ -11,7 +11,7 @@ from kurm.domain.noderecord import NodeRecord, node_record
 from kurm.domain.selection import claim
 from kurm.domain.slurmcluster import ExternalDatabase
 from kurm.domain.spec import Json
-from kurm.domain.topology import Path, Topology, path
+from kurm.domain.topology import Path, path
 from kurm.kube.errors import Forbidden, Invalid
 from kurm.kube.resources import Key, Object
 from kurm.kube.session import Session
@@ -56,8 +56,8 @@ class Shape:
     records: Mapping[str, NodeRecord]
     """Of those with GRES, by name: gres.conf needs no others."""
     places: Collection[Path]
-    topology: Topology | None
-    """By which the places are told."""
+    asked: object
+    """By which topology and NodeSets: with another one it is made anew at once."""
 
 
 class Assembly:
@@ -115,20 +115,22 @@ class Assembly:
 
     def _shape(self, of: SlurmCluster, made: Assembled) -> Shape:
         """Return what the nodes give, as it was before they began to change if they still do."""
-        held = self._shapes.get(of.key)
-        made.unsettled = self.settling.left(of.key)
-        if held is not None and held.topology == of.spec.topology and made.unsettled:
+        node_sets = self._caches.node_sets.by("cluster", of.key)
+        asked = (of.spec.topology, {(one.metadata.uid, one.metadata.generation) for one in node_sets})
+        held, left = self._shapes.get(of.key), self.settling.left(of.key)
+        if held is not None and held.asked == asked and (left or not self.settling.noted(of.key)):
+            made.unsettled = left
             return held
-        made.unsettled = 0.0
+        self.settling.forget(of.key)
         records: dict[str, NodeRecord] = {}
         places: set[Path] = set()
-        for one in self._caches.node_sets.by("cluster", of.key):
+        for one in node_sets:
             for node in self._caches.nodes.by("claim", claim(one.metadata.namespace, one.metadata.name)):
                 if (record := _record(one, node)) is not None and record.gres:
                     records[node.metadata.name] = record
                 if of.spec.topology is not None:
                     places.add(path(of.spec.topology, node.metadata.labels))
-        self._shapes[of.key] = Shape(records, places, of.spec.topology)
+        self._shapes[of.key] = Shape(records, places, asked)
         return self._shapes[of.key]
 
     def _missing_node_sets(self, of: SlurmCluster) -> list[Trouble]:

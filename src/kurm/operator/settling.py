@@ -29,17 +29,17 @@ class Settling:
         self._last[cluster] = now
 
     def left(self, cluster: Key) -> float:
-        """Return the seconds until a cluster's nodes count as settled. If they do (0) the next change is a first."""
+        """Return the seconds until a cluster's nodes count as settled; 0 if they do."""
         if cluster not in self._first:
             return 0.0
         until = min(self._last[cluster] + QUIET, self._first[cluster] + MOST)
-        left = until - asyncio.get_running_loop().time()
-        if left <= 0:
-            self.forget(cluster)
-            return 0.0
-        return left
+        return max(until - asyncio.get_running_loop().time(), 0.0)
+
+    def noted(self, cluster: Key) -> bool:
+        """Whether any of its nodes has changed since it was forgotten."""
+        return cluster in self._first
 
     def forget(self, cluster: Key) -> None:
-        """Forget a cluster."""
+        """Forget what has changed: it is rendered, or the cluster is gone."""
         self._first.pop(cluster, None)
         self._last.pop(cluster, None)

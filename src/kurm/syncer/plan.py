@@ -1,9 +1,9 @@
 """From what is to be done to each node to few calls of Slurm's API. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from kurm.domain.agreement import (
     Claim,
@@ -25,6 +25,11 @@ from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
 
 UNDRAIN, RESUME = "UNDRAIN", "RESUME"
+T = TypeVar("T")
+
+PLACED = 64
+"""Most nodes of one call that gives places in a topology. slurmctld works out its whole tree for each of them (measured
+with 5,000 nodes: 4 ms for a new record, 19 ms for one that moves) and serves nobody meanwhile; it has 10 s."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,16 @@ def calls(instructions: Iterable[Instruction], claims: Mapping[str, Claim]) -> l
             changes[update].append(node)
     urgent_first = sorted(changes.items(), key=lambda item: item[0].state != "DRAIN")
     return [
-        *(Change(tuple(nodes), update) for update, nodes in urgent_first),
-        *(Creation(shape, marks, state) for (shape, state), marks in creations.items()),
+        *(
+            Change(tuple(part), update)
+            for update, nodes in urgent_first
+            for part in _parts(nodes, placed=update.topology is not None)
+        ),
+        *(
+            Creation(shape, dict(part), state)
+            for (shape, state), marks in creations.items()
+            for part in _parts(list(marks.items()), placed=bool(shape.topology))
+        ),
         *([Deletion(tuple(deletions))] if deletions else []),
     ]
 
@@ -140,6 +153,11 @@ def _update(instruction: Instruction, claims: Mapping[str, Claim]) -> Update | N
 def marking(uid: str, comment: str | None = None, address: str | None = None) -> Update:
     """Return what marks the record of a Kubernetes node; a comment and its slurmd's address are set if given."""
     return Update(extra=mark(uid), comment=comment, address=address)
+
+
+def _parts(nodes: Sequence[T], *, placed: bool) -> Iterator[Sequence[T]]:
+    size = PLACED if placed else len(nodes)
+    return (nodes[start : start + size] for start in range(0, len(nodes), size))
 
 
 def _shape(claim: Claim) -> NodeRecord:

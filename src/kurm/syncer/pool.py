@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from kurm.domain.agreement import Claim, Pod
 from kurm.domain.causes import of_node
 from kurm.domain.gres import GRES
-from kurm.domain.noderecord import NodeRecord, TooFewError, node_record
+from kurm.domain.noderecord import NodeRecord, TooFewError, gres_of, node_record
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import LABEL_LENGTH, claim
 from kurm.domain.topology import place
@@ -174,7 +174,7 @@ class Pool:
         settled = node.metadata.annotations.get(GRES, "")
         record = node_record(name, spec, allocatable, labels, settled=settled)
         topology = self.cluster.spec.topology if self.cluster else None
-        return replace(record, topology=place(topology, labels)), _outdated(record, name, spec, node) if settled else ""
+        return replace(record, topology=place(topology, labels)), _outdated(record, spec, node) if settled else ""
 
     def claimed(self) -> set[str]:
         """Return the names of all nodes that our cluster has claimed."""
@@ -273,15 +273,15 @@ def moment(text: str) -> datetime | None:
     return found if found.tzinfo is not None else None
 
 
-def _outdated(record: NodeRecord, name: str, spec: NodeSetSpec, node: objects.Node) -> str:
-    try:
-        now = node_record(name, spec, node.status.allocatable, node.metadata.labels).gres
-    except ValueError as error:
-        return f"its record keeps the GRES that it was made with, although: {error}" if record.gres else ""
-    if now == record.gres:
+def _outdated(record: NodeRecord, spec: NodeSetSpec, node: objects.Node) -> str:
+    if not (record.gres or spec.slurm.gres):
         return ""
-    kept, told = (",".join(map(str, one)) or "no GRES" for one in (record.gres, now))
-    return f"its record keeps {kept} for its life, and the node would have {told} now"
+    try:
+        now = gres_of(spec, node.status.allocatable, node.metadata.labels)
+    except ValueError as error:
+        return f"its record keeps the GRES that it was made with, although: {error}"
+    kept, told = (",".join(map(str, one)) or "no GRES" for one in (record.gres, (now[key] for key in sorted(now))))
+    return "" if kept == told else f"its record keeps {kept} for its life, and the node would have {told} now"
 
 
 def _moved(change: Change[objects.SlurmCluster]) -> bool:

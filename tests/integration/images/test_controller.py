@@ -69,6 +69,23 @@ def test_what_slurm_does_not_take_leaves_all_as_it_was(machine: Machine) -> None
     machine.until({"hash": "h3", "refused": "", "words": ""}, machine.told, seconds=10)
 
 
+def test_what_slurms_state_is_against_is_tried_again(machine: Machine) -> None:
+    """A node's record is in a block that the new topology has not: it comes into force when the record has left it."""
+    blocks = "- topology: default\n  cluster_default: true\n  block:\n    block_sizes: [1]\n    blocks:\n"
+    plugin = machine.extended("TopologyPlugin=topology/block")
+    machine.start_slurmctld()
+    machine.project("h2", plugin | {"topology.yaml": f"{blocks}    - block: old\n    - block: new\n"})
+    machine.until("h2", lambda: machine.told()["hash"])
+    machine.slurm("scontrol", "create", "NodeName=c1", "State=CLOUD", "CPUs=1", "RealMemory=9", "Topology=default:old")
+    machine.project("h3", plugin | {"topology.yaml": f"{blocks}    - block: new\n"})
+    machine.until("h3", lambda: machine.told()["refused"], seconds=10)
+    assert "Invalid node topology specified default:old for c1" in machine.told()["words"]
+    assert machine.told()["hash"] == "h2"
+    machine.slurm("scontrol", "update", "NodeName=c1", "Topology=default:new")
+    machine.until({"hash": "h3", "refused": "", "words": ""}, machine.told, seconds=45)
+    machine.slurm("scontrol", "delete", "NodeName=c1")
+
+
 def test_slurmctld_comes_up_with_the_last_good_one(machine: Machine) -> None:
     """It was killed, and what is projected now has a mistake: no crash loop, and no change of what is in force."""
     machine.start_slurmctld()

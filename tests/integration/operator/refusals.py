@@ -17,6 +17,32 @@ BAD_CLUSTERS: list[tuple[Json, str]] = [
         f'spec.deadAfter: Invalid value: "5 minutes": {SPACE}',
     ),
     (
+        {"topology": {"type": "block", "nodeLabels": ["rack"]}},
+        "spec.topology.blockSizes: Invalid value: must be given for blocks, as [4, 16], and for nothing else",
+    ),
+    (
+        {"topology": {"type": "tree", "nodeLabels": ["rack"], "blockSizes": [4]}},
+        "spec.topology.blockSizes: Invalid value: must be given for blocks, as [4, 16], and for nothing else",
+    ),
+    (
+        {"topology": {"type": "block", "nodeLabels": ["rack"], "blockSizes": [4, 12]}},
+        (
+            "spec.topology.blockSizes: Invalid value: must rise, and each be the first one times 2, 4, 8 and so on: "
+            "as [4, 8, 32]"
+        ),
+    ),
+    (
+        {"topology": {"type": "block", "nodeLabels": ["rack"], "blockSizes": [8, 4]}},
+        (
+            "spec.topology.blockSizes: Invalid value: must rise, and each be the first one times 2, 4, 8 and so on: "
+            "as [4, 8, 32]"
+        ),
+    ),
+    (
+        {"topology": {"type": "tree", "nodeLabels": []}},
+        "spec.topology.nodeLabels: Invalid value: must name a label of the nodes",
+    ),
+    (
         {"clusterName": "Big One"},
         'spec.clusterName: Invalid value: "Big One": must be a-z, 0-9, _ and -, with a letter or digit first',
     ),
@@ -182,7 +208,10 @@ BAD_NODE_SETS: list[tuple[Json, str]] = [
     ),
     (
         {"slurm": {"gres": {"nvidia.com/gpu": {"type": "h100", "typeLabel": "example.com/gpu"}}}},
-        "type and typeLabel are both set: a GRES has one type; keep the one that it shall have",
+        (
+            "spec.slurm.gres[nvidia.com/gpu]: Invalid value: "
+            "type and typeLabel are both set: a GRES has one type; keep the one that it shall have"
+        ),
     ),
     (
         {"slurm": {"featureLabels": {"topology.kubernetes.io/zone": "zone:"}}},

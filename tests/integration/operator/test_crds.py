@@ -76,6 +76,7 @@ config:
 partitions:
 - {name: batch, nodeSets: [workers], default: true, preemptMode: REQUEUE, graceTime: 30s, maxNodes: 3}
 - {name: Services_1.x, nodeSets: [workers, gpu], tier: 10, maxTime: UNLIMITED, extra: LLN=YES MaxMemPerCPU=4000}
+topology: {type: block, nodeLabels: [topology.kubernetes.io/zone, example.com/rack], blockSizes: [4, 8, 32]}
 deadAfter: 60s
 """)
 WORKERS = yaml.safe_load("""

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.timeout(BUILD_SECONDS)
 
 CHART = helm.SLURM_CLUSTER
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA me@home"
+SHAPE: Json = {"gres": {"nvidia.com/gpu": {}}, "featureLabels": {"topology.kubernetes.io/zone": "zone"}}
 VALUES: Json = {
     "cluster": {
         "login": {"users": [{"name": "alice", "uid": 2147483647, "sshKeys": [KEY]}], "service": {"type": "NodePort"}},
@@ -28,8 +29,12 @@ VALUES: Json = {
         "sharedVolumes": [{"claimName": "data", "mountPath": "/data"}],
         "scripts": {"prolog": [{"configMapName": "site"}], "epilogSlurmctld": [{"configMapName": "site"}]},
         "rest": {"enabled": True},
+        "topology": {"type": "block", "nodeLabels": ["example.com/rack"], "blockSizes": [4, 16]},
     },
-    "nodeSets": {"workers": {"replicas": 4, "reserve": {"memory": "1Gi"}}, "gpu": {"nodeSelector": {"gpu": "yes"}}},
+    "nodeSets": {
+        "workers": {"replicas": 4, "reserve": {"memory": "1Gi"}},
+        "gpu": {"nodeSelector": {"gpu": "yes"}, "slurm": SHAPE},
+    },
     "scripts": {"prolog": {"10-scratch": "#!/bin/sh\nexit 0\n"}, "prologSlurmctld": {"note": "#!/bin/sh\n"}},
     "sharedVolumes": {
         "home": {"mountPath": "/home", "size": "10Gi", "storageClassName": "local"},
@@ -76,7 +81,7 @@ def test_the_spec_is_passed_on(manifests: list[Json]) -> None:
     """As it was written, large numbers included."""
     spec = one(manifests, "SlurmCluster", "demo")["spec"]
     as_given = {name: value for name, value in spec.items() if name not in {"scripts", "sharedVolumes"}}
-    assert as_given == {name: VALUES["cluster"][name] for name in ("login", "partitions", "rest")}
+    assert as_given == {name: VALUES["cluster"][name] for name in ("login", "partitions", "rest", "topology")}
     node_sets = {name: each["spec"] for name, each in of_kind(manifests, "NodeSet").items()}
     assert node_sets == {name: {"clusterRef": {"name": "demo"}} | spec for name, spec in VALUES["nodeSets"].items()}
 

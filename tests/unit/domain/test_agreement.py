@@ -133,6 +133,7 @@ def test_a_pod_is_told_what_slurm_says() -> None:
     assert not say(CLAIM, None).drained
     assert not say(OTHER, BY_US).drained
     assert say(UNFIT, None).message == UNFIT.unfit
+    assert say(replace(CLAIM, outdated="its record keeps gpu:8"), IDLE).message == "its record keeps gpu:8"
 
 
 NODES = ("n1", "n2")

@@ -1,5 +1,8 @@
 """Instructions become few calls."""
 
+from dataclasses import replace
+
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +14,7 @@ from kurm.domain.agreement import (
     Drain,
     Instruction,
     Mark,
+    Place,
     Recall,
     Register,
     Remember,
@@ -19,7 +23,7 @@ from kurm.domain.agreement import (
 from kurm.domain.gres import Gres
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
-from kurm.syncer.plan import Call, Change, Creation, Deletion, calls
+from kurm.syncer.plan import PLACED, Call, Change, Creation, Deletion, calls
 
 SMALL = NodeRecord(cpus=4, real_memory=1000, gres=(), features=("nodeset:workers",), weight=1)
 LARGE = NodeRecord(64, 256000, (Gres("gpu", "h100", 8), Gres("fpga", "", 2)), ("nodeset:gpu", "ssd"), 5)
@@ -44,6 +48,8 @@ def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
         Recall("n4", ""),
         Register("n5"),
         Mark("n5", "uid-5", address="10.0.0.8"),
+        Place("n4", "default:root:r1"),
+        Place("n5", "default:root:r1"),
         Delete("old2"),
     ]
     expected: list[Call] = [
@@ -55,6 +61,7 @@ def test_each_shape_is_one_creation_and_each_change_one_call() -> None:
         Change(("n4",), Update(state="FUTURE", comment="")),
         Change(("n5",), Update(state="RESUME")),
         Change(("n5",), Update(extra="kurm:uid-5", address="10.0.0.8")),
+        Change(("n4", "n5"), Update(topology="default:root:r1")),
         Creation(SMALL, {"n1": Update(extra="kurm:uid-1"), "n2": Update(extra="kurm:uid-2")}),
         Creation(LARGE, {"n3": Update(extra="kurm:uid-3")}),
         Creation(SMALL, {"n0": Update(extra="kurm:uid-0", address="10.0.0.7")}, "FUTURE"),
@@ -74,6 +81,20 @@ def test_a_creation_says_all_of_the_shape() -> None:
         weight=5,
     )
     assert Creation(LARGE, {"n3": Update(extra="kurm:uid-3")}).body() == expected
+    placed = Creation(replace(LARGE, topology="default:r1"), {"n3": Update(extra="kurm:uid-3")})
+    assert placed.body() == msgspec.structs.replace(expected, topology="default:r1")
+    assert placed.without_place().body() == expected
+
+
+def test_places_are_given_in_parts() -> None:
+    """Slurmctld serves nobody while it works out its tree for each of them."""
+    names = [f"n{number}" for number in range(2 * PLACED + 1)]
+    claims = {name: Claim(f"uid-{name}", replace(SMALL, topology="default:root:r1")) for name in names}
+    for instructions in ([Place(name, "default:root:r1") for name in names], [Create(name) for name in names]):
+        found = calls(instructions, claims)
+        assert [len(one.nodes) for one in found] == [PLACED, PLACED, 1]
+        assert [name for one in found for name in one.nodes] == names
+    assert len(calls([Create(name) for name in names], dict.fromkeys(names, CLAIMS["n1"]))) == 1
 
 
 @given(st.sets(st.integers(0, 99), min_size=1))
