@@ -40,6 +40,8 @@ HERE = Path(__file__).parent
 REAL = "real"
 """The node with a slurmd."""
 NODE_SET_NAME = "workers"
+CONFIGURATION = "h1"
+"""The hash of the one configuration that slurmctld is given."""
 CONF = OURS + "SlurmdParameters=config_overrides\n"
 """slurmd takes its record's 64 CPUs for granted, so that jobs never wait for one another."""
 STATUS_PORT = 6819
@@ -138,6 +140,15 @@ class World:
                         return
                 await asyncio.sleep(0.2)
 
+    async def hears_controller(self) -> None:
+        """Wait until the syncer has written what slurmctld's init tells: else nothing measured is with its hints."""
+        async with asyncio.timeout(60):
+            while True:
+                cluster = await self.kube.get(SLURM_CLUSTERS, Key(NAMESPACE, "demo"))
+                if cluster.status.config_hash == CONFIGURATION:
+                    return
+                await asyncio.sleep(0.5)
+
     def stop_slurmd(self) -> None:
         """End it at once."""
         for pid in self.machine.pids("slurmd", "slurmd-start", "slurmstepd"):
@@ -225,9 +236,9 @@ async def world(folder: Path) -> AsyncIterator[World]:
         server = stack.enter_context(ApiServer(folder / "api").run())
         define(server.kubeconfig())
         machine = stack.enter_context(Machine(folder / "slurm", conf=CONF).run())
-        machine.project("h1", {"slurm.conf": machine.conf})
+        machine.project(CONFIGURATION, {"slurm.conf": machine.conf})
         machine.start_slurmctld()
-        machine.until("h1", lambda: machine.told()["hash"])
+        machine.until(CONFIGURATION, lambda: machine.told()["hash"])
         machine.start_rest()
         port = stack.enter_context(relay(machine))
         async with (
