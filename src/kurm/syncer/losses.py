@@ -4,11 +4,9 @@ The pods remember: the annotation `kurm.dev/slurm-state` stands on each whose no
 a loss is seen after a restart of ours, too, and a record that was never made is none.
 """
 
-from collections.abc import Iterable
-
 import structlog
 
-from kurm.domain.agreement import Create, Instruction
+from kurm.domain.agreement import World
 from kurm.kube.events import Recorder, Severity
 from kurm.slurm.hostlist import compress
 from kurm.syncer.objects import SLURM_CLUSTERS, SLURM_STATE
@@ -28,12 +26,12 @@ class Losses:
         self._recorder = recorder
         self._said: set[str] = set()
 
-    def note(self, instructions: Iterable[Instruction]) -> None:
-        """Look at what is about to be done; call it before pods are told that their records are not there."""
-        missing = {one.node for one in instructions if isinstance(one, Create)}
-        had = self._had_records()
+    def note(self, world: World) -> None:
+        """Look at what a round has found; call it before pods are told that their records are not there."""
+        missing = (world.claims or {}).keys() - (world.records or {}).keys() if world.records is not None else set()
+        had = {pod.spec.node_name for pod in self.pool.pods if pod.metadata.annotations.get(SLURM_STATE)}
         lost = (missing & had) - self._said
-        self._said = (self._said | lost) & had  # told otherwise, or had again, it can be lost again
+        self._said = (self._said | lost) & had  # told otherwise, or made anew, a record can be lost again
         if not lost:
             return
         hosts = ",".join(compress(lost))[:WORDS]
@@ -47,6 +45,3 @@ class Losses:
             self._recorder.record(
                 SLURM_CLUSTERS, cluster, "SlurmStateLost", note, action="Sync", severity=Severity.WARNING
             )
-
-    def _had_records(self) -> set[str]:
-        return {pod.spec.node_name for pod in self.pool.pods if pod.metadata.annotations.get(SLURM_STATE)}
