@@ -8,7 +8,8 @@ signal N ended it.
 In a cluster with an operator (/etc/slurm has a file `kurm-hash`) it also brings configurations into force: each new one
 is copied, tried (`trial`), and only then given to slurmctld by a reconfigure. What Slurm refuses is told, with its
 words, and is not tried again until another one comes; slurmctld runs on with the last good one, which is kept beside
-its state (`folders`), so that a start with a bad file is no crash loop either. Port 6819 tells (`status`).
+its state (`folders`), so that a start with a bad file is no crash loop either. Port 6819 tells (`status`), and tells of
+which nodes the log speaks (`hints`).
 """
 
 import asyncio
@@ -23,9 +24,10 @@ from typing import Any
 
 from slurmctld_init.folders import Source, Store, TornError
 from slurmctld_init.guard import Guard
+from slurmctld_init.hints import Hints
 from slurmctld_init.log import REFUSED, STANDS, TAKEN, Log, words
 from slurmctld_init.processes import Processes, become_subreaper
-from slurmctld_init.status import PORT, Status
+from slurmctld_init.status import PORT, Server, Status
 from slurmctld_init.trial import trial
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -56,7 +58,8 @@ class Init:
         self.store = Store(Path(os.environ.get("KURM_STORE", "/var/spool/slurmctld/kurm")))
         self.guard = Guard(Path(os.environ.get("KURM_STATE", "/var/spool/slurmctld/state")))
         self.processes = Processes(os.environ.get("SLURMCTLD", "/usr/sbin/slurmctld"))
-        self.status = Status()
+        self.status, self.hints = Status(), Hints()
+        log.tell(self.hints.hear)
         self.ending = False
         """Whether slurmctld was told to end: that is no fault of its configuration."""
         self._seen = ""
@@ -71,7 +74,7 @@ class Init:
             self._start(dict(os.environ))
             return await self.processes.ended
         try:
-            server = await self.status.serve(int(os.environ.get("KURM_STATUS_PORT", PORT)))
+            server = await Server(self.status, self.hints).serve(int(os.environ.get("KURM_STATUS_PORT", PORT)))
         except OSError as error:
             say(f"the configuration in force cannot be told: {error}")
         else:

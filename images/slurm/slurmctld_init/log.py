@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Log:
         # We hold both ends, so slurmctld can open it at any time and we never see an end.
         self._source = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self._loop = asyncio.get_running_loop()
-        self._listeners: list[asyncio.Queue[str]] = []
+        self._listeners: list[Callable[[str], None]] = []
         self._rest = b""
         # A thread: our output may block, and slurmctld's end and our signals must not wait for it.
         threading.Thread(target=self._pump, daemon=True).start()
@@ -39,11 +39,16 @@ class Log:
     def listen(self) -> Iterator["asyncio.Queue[str]"]:
         """Give a queue of the lines from now on."""
         queue: asyncio.Queue[str] = asyncio.Queue()
-        self._listeners.append(queue)
+        hear = queue.put_nowait
+        self._listeners.append(hear)
         try:
             yield queue
         finally:
-            self._listeners.remove(queue)
+            self._listeners.remove(hear)
+
+    def tell(self, hear: Callable[[str], None]) -> None:
+        """Call `hear` with each line from now on."""
+        self._listeners.append(hear)
 
     def drain(self) -> None:
         """Copy what is left to our output, without waiting for more. Whoever listens still gets it."""
@@ -61,8 +66,9 @@ class Log:
     def _hear(self, chunk: bytes) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            for queue in self._listeners:
-                queue.put_nowait(without_stamp(line.decode(errors="replace")))
+            text = without_stamp(line.decode(errors="replace"))
+            for hear in self._listeners:
+                hear(text)
 
 
 def without_stamp(line: str) -> str:

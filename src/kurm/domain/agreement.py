@@ -156,8 +156,8 @@ class Record:
 
     @property
     def drained_by_us(self) -> bool:
-        """Whether the drain is ours to lift."""
-        return self.draining and self.reason.startswith(OURS)
+        """Whether the drain is ours to lift, and a DOWN that is left of one."""
+        return (self.draining or self.down) and self.reason.startswith(OURS)
 
     @property
     def state(self) -> str:
@@ -247,6 +247,8 @@ class Undrain:
     node: str
     comment: str | None = None
     """As with `Drain`."""
+    down: bool = False
+    """It is DOWN, too, by us: no slurmd that answers has ended that yet."""
 
 
 @dataclass(frozen=True, order=True)
@@ -343,8 +345,8 @@ def _of_its_own(node: str, claim: Claim, pod: Pod | None, record: Record) -> Ite
     comment = after.beside(record.comment) if after != before else None
     if strongest is not None and not (record.draining and strongest.stands_in(record.reason)):
         yield Drain(node, strongest.reason, strongest.key, comment)
-    elif strongest is None and record.draining:
-        yield Undrain(node, comment) if pod is None or pod.held else Retract(node)
+    elif strongest is None and record.drained_by_us:
+        yield Undrain(node, comment, record.down) if pod is None or pod.held else Retract(node)
     elif comment is not None:
         yield Remember(node, comment)
 

@@ -23,7 +23,7 @@ from kurm.domain.agreement import (
 from kurm.domain.noderecord import NodeRecord
 from kurm.slurm.nodes import NewNode, Update
 
-UNDRAIN = "UNDRAIN"
+UNDRAIN, RESUME = "UNDRAIN", "RESUME"
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,9 @@ def _update(instruction: Instruction, claims: Mapping[str, Claim]) -> Update | N
     match instruction:
         case Drain(reason=reason, comment=comment):
             return Update(state="DRAIN", reason=reason, comment=comment)
-        case Undrain(comment=comment):
-            return Update(state=UNDRAIN, comment=comment)
+        case Undrain(comment=comment, down=down):
+            # UNDRAIN leaves a DOWN as it is, and RESUME is refused where there is nothing to resume.
+            return Update(state=RESUME if down else UNDRAIN, comment=comment)
         case Down():
             return Update(state="DOWN")  # without a reason: Slurm keeps the one that it has
         case Remember(comment=comment):

@@ -4,8 +4,9 @@ What is read in between, cheapest first: nothing; one record, when somebody hint
 a list on the condition that anything has changed, when many are asked about, and now and then as a net for what nobody
 hinted at. A list of 5,000 nodes costs Slurm a second, so the net is cast the less often the dearer it is.
 
-**Hints.** `hint(name)` says "look at this node again", from wherever it is known: our own writes and pods that become
-Ready today. The log of slurmctld ("update_node: node n1 state set to ...") is to be connected here, and nowhere else.
+**Hints.** `hint(name)` says "look at this node again", from wherever it is known: our own writes, pods that become
+Ready, and (`heard`) the log of slurmctld, which says "update_node: node n1 state set to ...". While that log is heard
+(`hears`) the net is not cast: any start of a job makes a conditional list a whole one.
 """
 
 import asyncio
@@ -30,6 +31,11 @@ FORGET_FAILURES = 60.0
 AT_ONCE = 4
 """Requests at the same time: slurmrestd has two threads for each CPU, and others wait for them too."""
 
+ECHO = 0.08
+"""Seconds after a write of ours in which a hint is taken for its echo: we look at what we wrote later than that."""
+STORM = 4.0
+"""For so many times as long as a list took no other is asked for by hints: a log may speak of all nodes for minutes."""
+
 FLAGS = frozenset(
     {
         *("UNKNOWN", "FUTURE", "ERROR", "FAIL", "INVALID_REG", "NOT_RESPONDING", "MAINTENANCE"),
@@ -46,7 +52,7 @@ class Pace:
     waiting: float = 1.0
     """Between looks at nodes that are about to change: a job is ending, a slurmd is starting."""
     net: float = 5.0
-    """Between conditional lists, at least."""
+    """Between conditional lists, at least; `whole` while hints are heard."""
     whole: float = 300.0
     """Between whole lists, and between conditional lists at most."""
     share: float = 0.02
@@ -87,11 +93,15 @@ class Records:
         """Nodes whose state is about to change in Slurm; whoever decides about a node keeps its name here or not."""
         self.refused: dict[str, str] = {}
         """Why Slurm did not make the record of a node when it was last asked to."""
+        self.hears = False
+        """Whether hints come from slurmctld's log at the moment."""
+        self._written: dict[str, float] = {}
         self._lifting: dict[str, float] = {}
         self._lifted_at: dict[str, float] = {}
         self._records: dict[str, Record] = {}
         self._read_at: dict[str, float] = {}
         self._hinted: set[str] = set()
+        self._missed = False
         self._wake = asyncio.Event()
         self._reading = asyncio.Lock()
         self._tell: Callable[[str], None] = lambda _: None
@@ -135,6 +145,23 @@ class Records:
     def hint(self, *names: str) -> None:
         """Read these nodes again soon."""
         self._hinted.update(names)
+        self._wake.set()
+
+    def heard(self, names: Iterable[str]) -> None:
+        """Read these nodes again soon, as far as anybody knows them, but for the echo of our own writes."""
+        now = self._now()
+        for name, until in tuple(self._written.items()):
+            if until < now:
+                del self._written[name]
+        self.hint(*(name for name in names if name in self._records and name not in self._written))
+
+    def writes(self, names: Iterable[str], *, done: bool) -> None:
+        """Note that a write of ours to these nodes begins, or is done: we look at them after it anyway."""
+        self._written.update(dict.fromkeys(names, self._now() + ECHO if done else float("inf")))
+
+    def recheck(self) -> None:
+        """Ask soon whether anything has changed, and for all of it if so: hints were missed."""
+        self._missed = True
         self._wake.set()
 
     def expire(self) -> None:
@@ -188,7 +215,7 @@ class Records:
             async with self._reading:
                 await self._list(since=0)
             return
-        if self._hinted:
+        if self._hinted and not self._stormy:
             hinted, self._hinted = self._hinted, set()
             await self.refresh(hinted)
             return
@@ -204,8 +231,17 @@ class Records:
         return max(SINGLES, len(self._records) // 16)
 
     @property
+    def _stormy(self) -> bool:
+        """Whether hints are so many that they are a list, so soon after the last one that they wait for more."""
+        return len(self._hinted) > self._singles and self._now() < self._list_at + STORM * self._list_cost
+
+    @property
     def _net_due(self) -> float:
-        return self._list_at + min(max(self.pace.net, self._list_cost / self.pace.share), self.pace.whole)
+        """When it is asked next whether anything has changed that nobody hinted at."""
+        if self._missed:
+            return self._list_at + STORM * self._list_cost
+        rare = self.pace.whole if self.hears else max(self.pace.net, self._list_cost / self.pace.share)
+        return self._list_at + min(rare, self.pace.whole)
 
     @property
     def _waiting_due(self) -> float:
@@ -241,6 +277,8 @@ class Records:
                     found = None
                 self._put(name, found)
                 self._read_at[name] = asked_at
+                if self._written.get(name, 0.0) < float("inf"):
+                    self._written.pop(name, None)
 
         for outcome in await asyncio.gather(*(one(name) for name in names), return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -248,7 +286,7 @@ class Records:
 
     async def _list(self, *, since: int) -> None:
         """Read all nodes; those that are not in the list are gone."""
-        start = self._now()
+        start, self._missed = self._now(), False
         answer = await list_nodes(self.session, since=since, deadline=4 * self.pace.deadline)
         if answer is not None:
             if answer.nodes is None or answer.last_update.value is None:
@@ -262,6 +300,7 @@ class Records:
                 self._put(name, record)
         self._list_at = start
         self._read_at = dict.fromkeys([*self._records, *self._read_at], start)
+        self._written = {name: until for name, until in self._written.items() if until == float("inf")}
         if since == 0:
             self._whole_at = start
         if self.problem:

@@ -41,7 +41,7 @@ from kurm.slurm.hostlist import compress
 from kurm.slurm.nodes import create_nodes, delete_nodes, update_nodes
 from kurm.syncer.losses import Losses
 from kurm.syncer.metrics import Metrics
-from kurm.syncer.plan import UNDRAIN, Call, Change, Creation, Deletion, calls
+from kurm.syncer.plan import RESUME, UNDRAIN, Call, Change, Creation, Deletion, calls
 from kurm.syncer.pool import Pool
 from kurm.syncer.records import AT_ONCE, Records
 
@@ -74,7 +74,7 @@ OF_ALL = (AlreadyExists, TableFull, UnknownGres, Unauthorized, AccessDenied)
 class Rounds:
     """The loop. `leads` says whether we may write at this very moment.
 
-    `looked` is told each node that was decided, `losses` what is about to be done, before that.
+    `looked` is told each node that was decided, `losses` what was found, before that.
     """
 
     def __init__(
@@ -219,7 +219,11 @@ class Rounds:
         hosts = ",".join(compress(call.nodes))[:WORDS]
         try:
             async with turns:
-                await self._send(call)
+                self.records.writes(call.nodes, done=False)
+                try:
+                    await self._send(call)
+                finally:
+                    self.records.writes(call.nodes, done=True)
         except ControllerAway as error:
             self._failed(call, hosts, error)
             self.records.lose(error)
@@ -277,7 +281,7 @@ class Rounds:
 
 
 def _lifts(call: Call) -> bool:
-    return isinstance(call, Change) and call.update.state == UNDRAIN
+    return isinstance(call, Change) and call.update.state in {UNDRAIN, RESUME}
 
 
 def _told(call: Call) -> dict[str, str]:

@@ -3,6 +3,7 @@
 Kubernetes --watch--> Pool ----+--> Rounds: decide, plan -----> Slurm's records
 Slurm --lists, GETs--> Records-+--> Conditions: say ----------> pods' conditions, events
 slurmctld's init --HTTP-----------> Configuration ------------> SlurmCluster's status
+slurmctld's log  --HTTP--> Hints --> Records
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from kurm.syncer import records
 from kurm.syncer.conditions import Conditions
 from kurm.syncer.configuration import PORT as STATUS_PORT
 from kurm.syncer.configuration import Configuration
+from kurm.syncer.hints import Hints
 from kurm.syncer.losses import Losses
 from kurm.syncer.metrics import Gauges, Metrics
 from kurm.syncer.objects import MANAGER, SLURM_CLUSTERS
@@ -107,6 +109,7 @@ class Syncer:
             changed=self._reconfigured,
             version=lambda: slurm.release,
         )
+        self.hints = Hints(settings.controller_address, self.records)
         self.metrics.watch(slurm.traffic, self._gauges())
 
     async def run(self) -> None:
@@ -116,7 +119,7 @@ class Syncer:
         """
         async with asyncio.TaskGroup() as reading:
             # Read before we lead, so that a second syncer takes over at once.
-            followers = [reading.create_task(one.run()) for one in (self.pool, self.records)]
+            followers = [reading.create_task(one.run()) for one in (self.pool, self.records, self.hints)]
             try:
                 await self._cluster_is_there()
                 await self.leadership.run(self._write)
@@ -176,5 +179,6 @@ class Syncer:
             "cache_age_seconds": ("Since a view of one side was last known to be true", ages),
             "queue_depth": ("Nodes that are due or in work", depths),
             "leads": ("Whether this process may write", lambda: {"lease": float(self.leadership.leads)}),
+            "hears_hints": ("Whether hints come from slurmctld's log", lambda: {"log": float(self.records.hears)}),
             "waiting_nodes": ("Nodes that wait for Slurm", lambda: {"slurm": float(len(self.records.waiting))}),
         }

@@ -3,6 +3,7 @@
 import shutil
 
 import msgspec
+
 from integration.slurm.lab import SLURM
 from integration.syncer.stage import Stage, until
 from kurm.kube.resources import EVENTS, PODS, Key

@@ -140,7 +140,8 @@ GONE = Drain("n1", "kurm: slurmd's pod is gone", "pod", "[kurm: drained=pod]")
         pytest.param(DEAD, POD, replace(BY_DEATH, down=True), [], id="dead and down: Slurm has requeued them"),
         pytest.param(DEAD, POD, BY_DEATH, [], id="dead and empty: nobody is to be requeued"),
         pytest.param(DEAD, POD, replace(BY_ADMIN, busy=True), [Down("n1")], id="dead: an administrator's reason stays"),
-        pytest.param(GOOD, POD, replace(BY_DEATH, down=True), [Undrain("n1", "")], id="back from the dead"),
+        pytest.param(GOOD, POD, BY_DEATH, [Undrain("n1", "")], id="back from the dead: slurmd has ended the DOWN"),
+        pytest.param(GOOD, POD, replace(BY_DEATH, down=True), [Undrain("n1", "", down=True)], id="nobody has ended it"),
         pytest.param(CORDONED, POD, replace(BY_ADMIN, draining=False, down=True), [], id="an administrator's DOWN"),
         pytest.param(
             CORDONED, POD, replace(UP, down=True, reason="Not responding"), [CORDON], id="nobody's DOWN, and cordoned"

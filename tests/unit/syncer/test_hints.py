@@ -1,0 +1,129 @@
+"""What slurmctld's log says costs one GET, and saves the net; on virtual time, against the init's own server."""
+
+import asyncio
+import contextlib
+import importlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kurm.slurm.session import Session
+from kurm.syncer.hints import Hints
+from kurm.syncer.records import Pace, Records
+from unit.syncer.fake_slurm import FakeSlurm
+from unit.syncer.test_records import Token
+
+pytestmark = pytest.mark.looptime(noop_cycles=8)
+IMAGES = Path(__file__).parents[3] / "images/slurm"
+
+
+@pytest.fixture(autouse=True)
+def as_the_image_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find the init's modules where they are."""
+    monkeypatch.syspath_prepend(str(IMAGES))
+
+
+@dataclass
+class Init:
+    """slurmctld's init, as far as it tells hints."""
+
+    ring: Any
+    server: asyncio.Server
+    port: int
+
+    @staticmethod
+    async def start(port: int = 0) -> "Init":
+        """Start one with a ring of its own."""
+        if not port:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+        ring = importlib.import_module("slurmctld_init.hints").Hints()
+        status = importlib.import_module("slurmctld_init.status")
+        server = await status.Server(status.Status(), ring).serve(port)
+        return Init(ring, server, port)
+
+
+@asynccontextmanager
+async def following(fake: FakeSlurm, port: int) -> AsyncIterator[Records]:
+    """Follow a fake slurmrestd, and an init at a port, until both are known."""
+    async with fake.serve(), Session(f"http://127.0.0.1:{fake.port}", Token()) as session:
+        records = Records(session, pace=Pace())
+        tasks = [asyncio.create_task(one.run()) for one in (records, Hints(f"http://127.0.0.1:{port}/", records))]
+        await asyncio.sleep(5)
+        yield records
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_with_hints_nothing_is_asked_but_what_they_hint_at() -> None:
+    """In 250 s on a Slurm where jobs start all the time: one GET for the node that was drained, and no list."""
+    fake, init = FakeSlurm(), await Init.start()
+    fake.put("n1")
+    fake.put("n2")
+    async with following(fake, init.port) as records:
+        before = len(fake.asked)
+        for _ in range(50):
+            fake.put("n2", "MIXED")
+            init.ring.hear("sched: Allocate JobId=2 NodeList=n2 #CPUs=1 Partition=main")
+            await asyncio.sleep(5)
+        assert fake.asked[before:] == []
+        fake.put("n1", "IDLE", "DRAIN", reason="fan")
+        init.ring.hear("update_node: node n1 reason set to: fan")
+        init.ring.hear("update_node: node n1 state set to DRAINED")
+        await asyncio.sleep(0.2)
+        assert fake.asked[before:] == ["node/n1"]
+        assert (records.known or {})["n1"].reason == "fan"
+    init.server.close()
+
+
+async def test_the_echo_of_our_own_write_is_no_hint() -> None:
+    """We look at what we have written anyway; what others do a moment later is seen."""
+    fake, init = FakeSlurm(), await Init.start()
+    fake.put("n1")
+    async with following(fake, init.port) as records:
+        before = len(fake.asked)
+        records.writes(["n1"], done=False)
+        init.ring.hear("update_node: node n1 state set to DRAINED")
+        await asyncio.sleep(0.1)
+        records.writes(["n1"], done=True)
+        init.ring.hear("update_node: node n1 comment set to: ours")
+        await asyncio.sleep(0.1)
+        assert fake.asked[before:] == []
+        init.ring.hear("update_node: node n1 state set to IDLE")
+        await asyncio.sleep(0.1)
+        assert fake.asked[before:] == ["node/n1"]
+    init.server.close()
+
+
+async def test_an_init_that_was_started_again_is_one_conditional_list() -> None:
+    """Nobody knows what its predecessor's log said last. While it is away the net is cast as without hints."""
+    fake, init = FakeSlurm(), await Init.start()
+    fake.put("n1")
+    async with following(fake, init.port) as records:
+        assert records.hears
+        init.server.close()
+        before = len(fake.asked)
+        await asyncio.sleep(60)
+        assert not records.hears
+        assert 5 <= len(fake.asked) - before <= 13
+        again = await Init.start(init.port)
+        await asyncio.sleep(15)
+        assert records.hears
+        before = len(fake.asked)
+        fake.put("n1", "DOWN")
+        await asyncio.sleep(60)
+        assert fake.asked[before:] == []
+        again.server.close()
+        third = await Init.start(init.port)
+        await asyncio.sleep(60)
+        assert [route.partition("=")[0] for route in fake.asked[before:]] == ["nodes/?update_time"]
+        assert (records.known or {})["n1"].down
+        third.server.close()
