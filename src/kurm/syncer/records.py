@@ -287,11 +287,13 @@ class Records:
     async def _list(self, *, since: int) -> None:
         """Read all nodes; those that are not in the list are gone."""
         start, self._missed = self._now(), False
+        recovers = self.problem != "" and self._failures > 0
         answer = await list_nodes(self.session, since=since, deadline=4 * self.pace.deadline)
         if answer is not None:
             if answer.nodes is None or answer.last_update.value is None:
                 raise ControllerAway(status=200, description="slurmctld's answer has no list of nodes")
-            self._list_cost = self._now() - start
+            # One that waited until slurmctld was back says nothing of what a list costs, and would make the net rare.
+            self._list_cost = self._list_cost if recovers else self._now() - start
             self._last_update = answer.last_update.value
             there = {node.name: as_record(node) for node in answer.nodes}
             for name in self._records.keys() - there.keys():
