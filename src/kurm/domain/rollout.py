@@ -52,7 +52,10 @@ def renew(members: Iterable[Member], strategy: UpdateStrategy) -> frozenset[str]
     free = [one for one in outdated if one.broken]
     told = [one for one in outdated if one.told and not one.broken][:most]
     waiting = [one for one in outdated if not one.told and not one.broken]
-    room = max(most - len(told) - sum(one.absent for one in nodes), 0)
+    # What may be out because of us: one that does not answer may have been told while it did, and a new one that is not
+    # in service may not have come back from its renewal yet.
+    renewed = [one for one in nodes if one.absent or not (one.outdated or one.serving)]
+    room = max(most - len(told) - len(free) - len(renewed), 0)
     aside = [one for one in waiting if not one.serving][:room]
     out = sum(not one.serving for one in nodes)
     serving = [one for one in waiting if one.serving][: max(min(room - len(aside), most - out), 0)]

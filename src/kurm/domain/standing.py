@@ -88,6 +88,8 @@ def _own(name: str, spec: NodeSetSpec, node: Node, chosen: Selection, *, leaving
         state, why = "Leaving", _leaving(name, spec, node, chosen)
     elif not node.candidate.ready:
         state, why = "NotReady", _not_ready(node)
+    elif node.slurmd is None and node.candidate.unschedulable:
+        state, why = "Cordoned", "cordoned in Kubernetes; its slurmd pod is made anew when it is uncordoned"
     elif node.slurmd is None:
         state, why = "NoPod", "it is claimed, and has no slurmd pod"
     else:

@@ -152,10 +152,7 @@ class Errands:
         await self._writes.patch(CLUSTER_PODS, pod.key, {"metadata": metadata}, what=word, pod=pod.metadata.name)
 
     async def _tell(self, node: Node, told: Told | None) -> Node:
-        status = slurmdrain.manifest(node, told, datetime.now(UTC))
-        metadata = {"name": node.metadata.name, "uid": node.metadata.uid}
-        body = {"metadata": metadata, "status": status}
-        return await self._writes.apply(ALL_NODES, body, seen=None, subresource="status")
+        return await self._writes.apply_status(ALL_NODES, node, slurmdrain.manifest(node, told, datetime.now(UTC)))
 
     async def _give_up(self, fleet: Fleet, node: str) -> None:
         """Give up the claim, if there is truly no pod: the cache may not yet know of one that we made."""

@@ -1,6 +1,6 @@
 """A NodeSet's nodes and pods at one moment, as the caches have them, and what was chosen of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kurm.domain import release
@@ -55,10 +55,12 @@ class Circumstances:
     """There is time to learn when busy nodes are free, before some of them are chosen to go."""
 
 
-def muster(caches: Caches, node_set: NodeSet, given: Circumstances) -> Fleet:
-    """Return a NodeSet's fleet."""
+def muster(
+    caches: Caches, node_set: NodeSet, given: Circumstances, latest: Callable[[Node], Node] = lambda seen: seen
+) -> Fleet:
+    """Return a NodeSet's fleet; `latest` is a node as our own last write has left it."""
     mine = claim(node_set.metadata.namespace, node_set.metadata.name)
-    nodes = {node.metadata.name: node for node in caches.nodes}
+    nodes = {node.metadata.name: latest(node) for node in caches.nodes}
     pods = {pod.spec.node_name: pod for pod in caches.pods.by("node set", node_set.key)}
     held = {name: _held(pod, node_set, nodes.get(name), given) for name, pod in pods.items()}
     chosen, troubles = _choose(node_set, mine, nodes, pods, given)

@@ -142,7 +142,8 @@ class NodeSets:
             silent=bool(silent),
             patient=self._put_off_for(node_set.key) < CHOICE,
         )
-        fleet = self._chosen(muster(self._caches, node_set, given))
+        # A cache that has not heard yet of a condition that we have written would have it written once more.
+        fleet = self._chosen(muster(self._caches, node_set, given, lambda node: self._writes.latest(ALL_NODES, node)))
         can_make = bool(template) and not deleted and not gone and not fleet.troubles
         todo = plan(fleet.slots, can_make=can_make, slurm_gone=gone, strategy=node_set.spec.update_strategy)
         outcome = await self._errands.run(fleet, todo, rendered if can_make else None)

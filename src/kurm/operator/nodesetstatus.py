@@ -256,7 +256,7 @@ def _late(facts: Facts, slots: Iterable[Slot], now: datetime) -> Trouble | None:
     if not over:
         return None
     longest = f"longer than spec.busyDeadline ({facts.spec.busy_deadline})"
-    what = f"{_nodes(slot.node for slot in over)} waits for jobs{_since(facts, over)}, {longest}"
+    what = f"waiting for jobs on {_nodes(slot.node for slot in over)}{_since(facts, over)}, {longest}"
     return Trouble("WaitsTooLong", what)
 
 

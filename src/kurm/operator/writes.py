@@ -54,11 +54,12 @@ class Writes:
                 log.info("applied", kind=resource.kind, namespace=metadata.get("namespace", ""), name=metadata["name"])
         return answer
 
-    async def apply_status(self, resource: Resource[T], of: T, status: Mapping[str, Any]) -> None:
-        """Make our part of a status what is given; Conflict if it is another object by now."""
+    async def apply_status(self, resource: Resource[T], of: T, status: Mapping[str, Any]) -> T:
+        """Make our part of a status what is given; Conflict if it is another object by now. Return it as it is then."""
         metadata = {"name": of.metadata.name, "namespace": of.metadata.namespace, "uid": of.metadata.uid}
         answer = await self.apply(resource, {"metadata": metadata, "status": status}, seen=of, subresource="status")
         self._remember(resource, of, answer)
+        return answer
 
     async def create(self, resource: Resource[T], manifest: Mapping[str, Any], **fields: str) -> T:
         """Create an object; AlreadyExists if its name is taken. `fields` stand on the line of log."""

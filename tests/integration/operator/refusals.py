@@ -186,10 +186,6 @@ BAD_NODE_SETS: list[tuple[Json, str]] = [
         f'spec.updateStrategy.maxUnavailable: Invalid value: "101%": {SHARE}',
     ),
     (
-        {"updateStrategy": {"type": "Recreate"}},
-        ('spec.updateStrategy.type: Unsupported value: "Recreate": supported values: "OnDelete", "RollingUpdate"'),
-    ),
-    (
         {"busyDeadline": "0s"},
         f'spec.busyDeadline: Invalid value: "0s": {SPACE}',
     ),

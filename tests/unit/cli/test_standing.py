@@ -50,6 +50,11 @@ OWN_NODES = [
     (OWN, "InService", ""),
     (cut_off(OWN), "NotReady", "Kubernetes holds it for not Ready: its kubelet is silent"),
     (replace(OWN, slurmd=None), "NoPod", "it is claimed, and has no slurmd pod"),
+    (
+        having(replace(OWN, slurmd=None), unschedulable=True),
+        "Cordoned",
+        "cordoned in Kubernetes; its slurmd pod is made anew when it is uncordoned",
+    ),
     (having(OWN, unschedulable=True), "Cordoned", "cordoned in Kubernetes"),
     (having(with_slurmd(said=OVERRIDDEN), unschedulable=True), "InService", OVERRIDDEN.message),
     (with_slurmd(said=said("Down", "Not responding")), "Down", "Slurm holds it for down: Not responding"),

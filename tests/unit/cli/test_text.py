@@ -125,6 +125,20 @@ def test_a_node_set_tells_of_every_node() -> None:
     )
 
 
+def test_a_node_set_tells_all_its_figures() -> None:
+    """What is not known is said to be; why nodes cannot be used is counted, with some of them."""
+    infeasible = [{"reason": "NotReady", "nodes": 7, "examples": ["n4", "n5"]}]
+    found = node_set(desired=4, ready=3, updated=2, draining=1, infeasible=infeasible)
+    out = printed(lambda out: explain.show_node_set(out, view(found), found))
+    assert (
+        "Nodes: desired 4, feasible 0, current 0, updated 2, ready 3, allocated unknown, draining 1, drained 0, "
+        "misscheduled 0, unavailable 0.\n"
+        "  7 cannot be used: NotReady (n4, n5, ...)\n"
+    ) in out
+    known = node_set(allocated=2)
+    assert "allocated 2" in printed(lambda out: explain.show_node_set(out, view(known), known))
+
+
 def test_a_node_tells_all_that_is_known() -> None:
     """Both sides, and what each NodeSet says to it."""
     seen = ill()

@@ -44,7 +44,9 @@ def test_a_share_is_rounded_up(wanted: int | str, nodes: int, expected: int) -> 
         ((OLD, ASIDE, ASIDE, OLD), 3, {0, 1, 2}),
         ((OLD, ASIDE, TOLD), 1, {2}),
         ((COMING, ASIDE), 1, set()),
+        ((BROKEN, ASIDE), 1, {0}),
         ((COMING, ASIDE), 2, {1}),
+        ((AWAY, ASIDE), 1, set()),
         ((OLD, BROKEN, OLD), 1, {1}),
         ((BROKEN, BROKEN, BROKEN), 1, {0, 1, 2}),
         ((TOLD, BROKEN, OLD), 1, {0, 1}),
@@ -72,6 +74,8 @@ class Node:
     """The template that its pod was made of."""
     runs: bool = True
     """Its pod answers."""
+    registered: bool = True
+    """Slurm knows of it."""
     told: bool = False
     jobs: bool = False
     drained: bool = False
@@ -136,11 +140,17 @@ class Updates(RuleBasedStateMachine):
 
     @rule()
     def pods_are_made(self) -> None:
-        """Of the newest template; a node whose new pod runs is back."""
+        """Of the newest template."""
         for node in self.nodes.values():
             if node.pod is None:
-                node.pod, node.runs = self.template, self.template in self.good
-                node.ours = node.ours and not node.runs
+                node.pod, node.runs, node.registered = self.template, self.template in self.good, False
+
+    @rule()
+    def slurmds_register(self) -> None:
+        """Those that run: a node with a new pod is back."""
+        for node in self.nodes.values():
+            if node.up and not node.registered:
+                node.registered, node.ours = True, False
 
     @invariant()
     def no_more_are_out_because_of_us(self) -> None:
@@ -157,8 +167,10 @@ class Updates(RuleBasedStateMachine):
             for node in self.nodes.values():
                 node.jobs, node.drained = False, False
                 node.runs = node.pod is None or node.pod in self.good
+            self.slurmds_register()
             self.decide()
             self.pods_are_made()
+            self.slurmds_register()
         assert {(node.pod, node.told) for node in self.nodes.values()} == {(self.template, False)}
 
     def _members(self) -> list[Member]:
@@ -166,7 +178,7 @@ class Updates(RuleBasedStateMachine):
             Member(
                 name,
                 outdated=node.pod is not None and node.pod != self.template,
-                serving=node.up and not node.told and not node.drained,
+                serving=node.up and node.registered and not node.told and not node.drained,
                 told=node.told,
                 broken=node.pod is not None and not node.runs,
                 absent=node.pod is None or (node.pod == self.template and not node.runs),

@@ -134,7 +134,7 @@ def test_the_same_facts_are_no_difference() -> None:
         (
             slots(LATE, OUTDATED),
             {},
-            ("0 of 2 nodes updated; node n0 waits for jobs since 16:00, longer than spec.busyDeadline (1h)"),
+            ("0 of 2 nodes updated; waiting for jobs on node n0 since 16:00, longer than spec.busyDeadline (1h)"),
         ),
         (
             slots(BROKEN, OUTDATED),
