@@ -27,6 +27,8 @@ class Said:
     """`Record.state`; empty if there is no record of this node."""
     slurm_reason: str = ""
     """Slurm's reason for it."""
+    allocated: bool | None = None
+    """Whether a job holds a part of it; None if that is not known."""
 
 
 def say(claim: Claim | None, record: Record | None, pod: Pod | None = None) -> Said:
@@ -42,7 +44,7 @@ def say(claim: Claim | None, record: Record | None, pod: Pod | None = None) -> S
     drained = record.draining and not record.busy and not lifts(claim, pod, record)
     ready = record.registered and not record.draining and not record.down
     reason, message = _in_words(claim, record, pod)
-    return Said(ready, drained, reason, message, state=record.state, slurm_reason=record.reason)
+    return Said(ready, drained, reason, message, record.state, record.reason, record.busy)
 
 
 def _in_words(claim: Claim, record: Record, pod: Pod | None) -> tuple[str, str]:

@@ -15,6 +15,7 @@ import msgspec
 from kurm.kube.config import Config
 from kurm.kube.errors import DecodeError
 from kurm.kube.resources import PODS, Key, Object, Page, Resource
+from kurm.kube.traffic import Traffic
 from kurm.kube.transport import DEADLINE_SECONDS, Transport
 
 T = TypeVar("T", bound=Object)
@@ -51,6 +52,11 @@ class Session:
         self.config = config
         self.deadline = deadline
         self._transport = Transport(config)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was asked so far."""
+        return self._transport.traffic
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()

@@ -23,6 +23,7 @@ from kurm.kube.errors import (
     Unreachable,
     from_response,
 )
+from kurm.kube.traffic import Traffic
 
 log = structlog.get_logger("kurm.kube")
 
@@ -55,7 +56,7 @@ class Transport:
     """A pool of connections to one API server. Use it as an async context."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.config, self.traffic = config, Traffic()
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -145,16 +146,19 @@ class Transport:
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
         try:
             with self._told_as_unreachable():
-                return await answer.read()
+                content = await answer.read()
         except BaseException:
             _drop(answer)
             raise
+        self.traffic.received += len(content)
+        return content
 
     async def _chunks(self, answer: aiohttp.ClientResponse, gulp: float) -> AsyncGenerator[bytes, None]:
         # Not readline(): it fails on lines past a limit, and one object on one line may be 3 MB.
         with self._told_as_unreachable():
             try:
                 while chunk := await answer.content.readany():
+                    self.traffic.received += len(chunk)
                     yield chunk
                     if gulp:
                         await _leave_unread(answer, gulp)
@@ -178,6 +182,8 @@ class Transport:
         headers = {"Content-Type": media} if body is not None else {}
         if authorization := await self.config.credentials.header(fresh=fresh):
             headers["Authorization"] = authorization
+        self.traffic.calls[method] += 1
+        self.traffic.sent += len(body or b"")
         with self._told_as_unreachable():
             answer = await self._http.request(
                 method,

@@ -114,7 +114,7 @@ async def job_states(
     return tuple(found)
 
 
-async def get_job(session: Session, job: int, *, deadline: float | None = None) -> Job:
+async def get_job(session: Session, job: int | str, *, deadline: float | None = None) -> Job:
     """Return one job. Raises NotFound; Slurm forgets a finished job after MinJobAge seconds."""
     answer = await session.request(JobsAnswer, "GET", "job/{}", str(job), deadline=deadline)
     if not answer or not answer.jobs:

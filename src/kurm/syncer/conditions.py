@@ -22,12 +22,16 @@ from kurm.kube.events import Recorder, Severity
 from kurm.kube.lease import LeadershipLost
 from kurm.kube.resources import Condition, micro_time
 from kurm.slurm.errors import SlurmError
+from kurm.syncer.jobs import Load
 from kurm.syncer.metrics import Metrics
 from kurm.syncer.objects import (
     RELEASE,
+    SLURM_ALLOCATED,
     SLURM_DOWN,
     SLURM_DRAINED,
     SLURM_DRAINING,
+    SLURM_JOBS,
+    SLURM_JOBS_END,
     SLURM_READY,
     SLURM_REASON,
     SLURM_STATE,
@@ -44,7 +48,10 @@ QUIET_SECONDS = 60.0
 """How long a pod may be on its way before it is told so."""
 FRESH = 1.0
 """Seconds. A pod that is told to be drained may be deleted: that is never said by what was read longer ago."""
+MINUTE = 60.0
+"""Seconds between two writes to a pod that say no more than that jobs have come to its node, or gone."""
 WORKERS = 8
+_ANNOTATIONS = (SLURM_STATE, SLURM_REASON, SLURM_ALLOCATED, SLURM_JOBS, SLURM_JOBS_END)
 _TELLING = {
     "Draining": ("SlurmDraining", Severity.NORMAL, "Slurm gives the node no more jobs: {}"),
     "Drained": ("SlurmDrained", Severity.NORMAL, "Slurm gives the node no more jobs, and none is left: {}"),
@@ -67,7 +74,11 @@ class Conditions:
         recorder: Recorder,
         leads: Callable[[], bool],
         metrics: Metrics,
+        load: Callable[[str], Load | None] = lambda _: None,
     ) -> None:
+        """`load`: what is known of the jobs on a node that is to become free; None for all others."""
+        self._load = load
+        self._told_at: dict[str, float] = {}
         self.pool, self.records, self.metrics = pool, records, metrics
         self.controller: Controller[str] = Controller("conditions", self._reconcile, workers=WORKERS)
         self._applier, self._recorder, self._leads = applier, recorder, leads
@@ -86,10 +97,10 @@ class Conditions:
         if said.reason == RESUMING and (one := self.pool.pod(node)) is not None and one.held:
             return DONE  # the drain is being lifted, and that is told with one write
         wanted = conditions(pod, said)
-        if wanted == [pod.condition(one.type) for one in wanted] and annotations(said) == _annotated(pod):
+        if (right := self._says_it(pod, wanted, annotations(said, self._load(node)))) is not None:
             self._right(pod)
-            return DONE
-        if pod.condition(SLURM_READY) is None and said.reason in ON_ITS_WAY:
+            return right
+        if pod.condition(SLURM_READY) is None and said.reason in ON_ITS_WAY and self._load(node) is None:
             waited = self._now() - self._seen_since.setdefault(pod.metadata.uid, self._now())
             if waited < QUIET_SECONDS:
                 return Again(QUIET_SECONDS - waited, "it may be in service by then")
@@ -98,6 +109,17 @@ class Conditions:
             return changed
         await self._write(node, pod, said, wanted)
         return DONE
+
+    def _says_it(self, pod: Pod, wanted: list[Condition], noted: dict[str, str]) -> Result | None:
+        """Return what is left to be done if a pod says already what it is to say, None if it does not."""
+        if wanted != [pod.condition(one.type) for one in wanted]:
+            return None
+        if noted == _annotated(pod):
+            return DONE
+        waits = self._told_at.get(pod.metadata.uid, float("-inf")) + MINUTE - self._now()
+        if waits > 0 and noted | _allocated(pod) == _annotated(pod):
+            return Again(waits, "jobs come and go, and a pod is told once a minute")
+        return None
 
     async def _not_drained(self, node: str, said: Said) -> Result | None:
         """Ask again whether a node is drained that is to be told so; None if it is."""
@@ -126,7 +148,7 @@ class Conditions:
         try:
             # For the very version that was seen: if this one gets lost, whatever is written next refuses it for good.
             answer = await self._applier.apply_status(
-                SLURMD_PODS, pod, status, annotations=annotations(said), exactly=said.drained
+                SLURMD_PODS, pod, status, annotations=annotations(said, self._load(node)), exactly=said.drained
             )
         except NotFound:
             return
@@ -135,6 +157,7 @@ class Conditions:
                 self.pool.told.refused(pod)
             self.metrics.errors.labels("pods", type(error).__name__).inc()
             raise
+        self._told_at[pod.metadata.uid] = self._now()
         self.pool.told.answered(answer)
         self.pool.look_at(node)
         self.metrics.pod_writes.inc()
@@ -155,6 +178,7 @@ class Conditions:
     def _forget(self, pod: Pod) -> None:
         self._wrong_since.pop(pod.metadata.uid, None)
         self._seen_since.pop(pod.metadata.uid, None)
+        self._told_at.pop(pod.metadata.uid, None)
         self._applier.forget(SLURMD_PODS, pod.key)
 
     @staticmethod
@@ -179,15 +203,25 @@ def conditions(pod: Pod, said: Said) -> list[Condition]:
     ]
 
 
-def annotations(said: Said) -> dict[str, str]:
+def annotations(said: Said, load: Load | None = None) -> dict[str, str]:
     """Return the annotations as they are to be; one that has nothing to say is not there."""
     found = {SLURM_STATE: said.state, SLURM_REASON: said.slurm_reason}
+    if said.allocated is not None:
+        found[SLURM_ALLOCATED] = "true" if said.allocated or load is not None else "false"
+    if load is not None:
+        found[SLURM_JOBS] = str(load.count)
+        found[SLURM_JOBS_END] = "never" if load.end is None else rfc3339(datetime.fromtimestamp(load.end, UTC))
     return {name: value for name, value in found.items() if value}
 
 
 def _annotated(pod: Pod) -> dict[str, str]:
     held = pod.metadata.annotations
-    return {name: held[name] for name in (SLURM_STATE, SLURM_REASON) if name in held}
+    return {name: held[name] for name in _ANNOTATIONS if name in held}
+
+
+def _allocated(pod: Pod) -> dict[str, str]:
+    held = pod.metadata.annotations
+    return {SLURM_ALLOCATED: held[SLURM_ALLOCATED]} if SLURM_ALLOCATED in held else {}
 
 
 def _answered(pod: Pod, said: Said) -> str:

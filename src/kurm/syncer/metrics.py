@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kurm.kube.traffic import Traffic as KubeTraffic
 from kurm.slurm.traffic import Traffic
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -42,9 +43,9 @@ class Metrics:
         )
         self.pod_writes = Counter("kurm_syncer_pod_writes", "Writes of pods' conditions", registry=self.registry)
 
-    def watch(self, traffic: Traffic, gauges: Gauges) -> None:
-        """Tell these, too, whenever they are asked for."""
-        self.registry.register(_Reading(traffic, gauges))
+    def watch(self, traffic: Traffic, kube: KubeTraffic, gauges: Gauges) -> None:
+        """Tell these, too, whenever they are asked for: what was exchanged with slurmrestd and with the API server."""
+        self.registry.register(_Reading(traffic, kube, gauges))
 
     def text(self) -> bytes:
         """Return all of it in Prometheus' text format."""
@@ -54,8 +55,8 @@ class Metrics:
 class _Reading(Collector):
     """Reads what is counted elsewhere."""
 
-    def __init__(self, traffic: Traffic, gauges: Gauges) -> None:
-        self._traffic, self._gauges = traffic, gauges
+    def __init__(self, traffic: Traffic, kube: KubeTraffic, gauges: Gauges) -> None:
+        self._traffic, self._kube, self._gauges = traffic, kube, gauges
 
     def describe(self) -> Iterable[Metric]:
         return ()  # names are told by collect; a registry would call it here otherwise, before there is anything
@@ -76,10 +77,19 @@ class _Reading(Collector):
         for (route, error), count in self._traffic.failures.items():
             failures.add_metric([route, error], count)
         yield failures
-        exchanged = CounterMetricFamily("kurm_syncer_slurm_bytes", "Bodies exchanged with slurmrestd", labels=["way"])
-        exchanged.add_metric(["sent"], self._traffic.sent)
-        exchanged.add_metric(["received"], self._traffic.received)
-        yield exchanged
+        yield _exchanged("slurm", "slurmrestd", self._traffic)
+        asked = CounterMetricFamily("kurm_syncer_kube_calls", "Requests to the API server", labels=["method"])
+        for method, count in self._kube.calls.items():
+            asked.add_metric([method], count)
+        yield asked
+        yield _exchanged("kube", "the API server", self._kube)
         yield CounterMetricFamily(
             "kurm_syncer_slurm_wait_seconds", "Time waited for slurmrestd", value=self._traffic.seconds
         )
+
+
+def _exchanged(side: str, whom: str, traffic: Traffic | KubeTraffic) -> Metric:
+    family = CounterMetricFamily(f"kurm_syncer_{side}_bytes", f"Bodies exchanged with {whom}", labels=["way"])
+    family.add_metric(["sent"], traffic.sent)
+    family.add_metric(["received"], traffic.received)
+    return family

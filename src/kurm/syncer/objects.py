@@ -19,6 +19,8 @@ PROTECTED, REQUEUE_AT = agreement.PROTECTED, agreement.REQUEUE_AT
 SLURM_READY, SLURM_DRAINED = agreement.SLURM_READY, agreement.SLURM_DRAINED
 SLURM_DRAINING, SLURM_DOWN = agreement.SLURM_DRAINING, agreement.SLURM_DOWN
 SLURM_STATE, SLURM_REASON = agreement.SLURM_STATE, agreement.SLURM_REASON
+SLURM_ALLOCATED = agreement.SLURM_ALLOCATED
+SLURM_JOBS, SLURM_JOBS_END = agreement.SLURM_JOBS, agreement.SLURM_JOBS_END
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Taint with which a person says that a node is switched off (Kubernetes, "Non-graceful node shutdown")."""
 OVER = frozenset({"Succeeded", "Failed"})

@@ -71,7 +71,10 @@ class Pool:
             session,
             SLURMD_PODS,
             Selection(namespace=namespace, labels=objects.slurmd_pods(cluster)),
-            indexes={"node": lambda pod: [pod.spec.node_name]},
+            indexes={
+                "node": lambda pod: [pod.spec.node_name],
+                "nodeset": lambda pod: [pod.metadata.labels.get(NODE_SET, "")],
+            },
             pace=pace,
         )
         self.node_sets = Cache(session, NODE_SETS, own, pace=pace)
@@ -175,6 +178,19 @@ class Pool:
     def ready(self, node: str) -> bool:
         """Whether the kubelet says that slurmd on a node answers."""
         return any(pod.ready for pod in self.pods_on(node))
+
+    def candidates(self) -> set[str]:
+        """Return the nodes of NodeSets that have more pods that shall stay than they want: some of them will go."""
+        found: set[str] = set()
+        for node_set in self.node_sets:
+            wanted = node_set.spec.replicas
+            if wanted is None or node_set.spec.cluster_ref.name != self.name:
+                continue
+            pods = self.pods.by("nodeset", node_set.metadata.name)
+            if len(pods) > wanted:
+                kept = [pod.spec.node_name for pod in pods if RELEASE not in pod.metadata.annotations]
+                found.update(kept if len(kept) > wanted else ())
+        return found
 
     def _as_decided(self, pod: objects.Pod) -> Pod:
         requeue_at = moment(pod.metadata.annotations.get(REQUEUE_AT, ""))

@@ -25,6 +25,7 @@ from kurm.syncer.conditions import Conditions
 from kurm.syncer.configuration import PORT as STATUS_PORT
 from kurm.syncer.configuration import Configuration
 from kurm.syncer.hints import Hints
+from kurm.syncer.jobs import Jobs
 from kurm.syncer.losses import Losses
 from kurm.syncer.metrics import Gauges, Metrics
 from kurm.syncer.objects import MANAGER, SLURM_CLUSTERS
@@ -89,9 +90,17 @@ class Syncer:
         def leads() -> bool:
             return self.leadership.leads
 
+        self.jobs = Jobs(self.pool, self.records)
         self.conditions = Conditions(
-            self.pool, self.records, applier=applier, recorder=self._recorder, leads=leads, metrics=self.metrics
+            self.pool,
+            self.records,
+            applier=applier,
+            recorder=self._recorder,
+            leads=leads,
+            metrics=self.metrics,
+            load=self.jobs.load,
         )
+        self.jobs.on_change(self.conditions.controller.queue.add)
         self.rounds = Rounds(
             self.pool,
             self.records,
@@ -110,7 +119,7 @@ class Syncer:
             version=lambda: slurm.release,
         )
         self.hints = Hints(settings.controller_address, self.records)
-        self.metrics.watch(slurm.traffic, self._gauges())
+        self.metrics.watch(slurm.traffic, kube.traffic, self._gauges())
 
     async def run(self) -> None:
         """Keep both sides in agreement while we lead; never ends by itself, cancel it.
@@ -159,7 +168,7 @@ class Syncer:
         for cache in self.pool.caches:
             await cache.wait_synced(float("inf"))
         async with asyncio.TaskGroup() as writing:
-            for work in (self.rounds, self.conditions.controller, self.configuration, self._recorder):
+            for work in (self.rounds, self.conditions.controller, self.configuration, self.jobs, self._recorder):
                 writing.create_task(work.run())
 
     def _reconfigured(self) -> None:

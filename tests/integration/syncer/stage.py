@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from integration.slurm.lab import Lab
@@ -27,7 +28,17 @@ from kurm.slurm.jobs import JobsAnswer
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.slurm.wire import number
-from kurm.syncer.objects import NODE_SET, NODE_SETS, PROTECTED, RELEASE, SLURM_CLUSTERS, SLURM_DRAINED, SLURMD_PODS
+from kurm.syncer.conditions import rfc3339
+from kurm.syncer.objects import (
+    NODE_SET,
+    NODE_SETS,
+    PROTECTED,
+    RELEASE,
+    REQUEUE_AT,
+    SLURM_CLUSTERS,
+    SLURM_DRAINED,
+    SLURMD_PODS,
+)
 from kurm.syncer.syncer import Settings, Syncer
 
 TERMS = Terms(duration=2.0, renew_within=1.5, retry=0.3)
@@ -61,9 +72,10 @@ class Stage:
         await self.node_set("workers")
         return self
 
-    async def node_set(self, name: str, **slurm: Any) -> None:
-        """Make a NodeSet, or change what it says of its nodes in Slurm."""
-        spec = {"clusterRef": {"name": "demo"}, "slurm": slurm}
+    async def node_set(self, name: str, *, replicas: int | None = None, **slurm: Any) -> None:
+        """Make a NodeSet, or change how many nodes it wants, and what it says of them in Slurm."""
+        spec: dict[str, Any] = {"clusterRef": {"name": "demo"}, "slurm": slurm}
+        spec |= {} if replicas is None else {"replicas": replicas}
         manifest = {"metadata": {"name": name, "namespace": self.place}, "spec": spec}
         await Applier(self.kube, "test").apply(NODE_SETS, manifest)
 
@@ -103,11 +115,16 @@ class Stage:
         spec = {"nodeName": node, "containers": [{"name": "slurmd", "image": "none"}]}
         await self.kube.create(PODS, {"metadata": metadata, "spec": spec})
 
-    async def release(self, *names: str, reason: str | None = "scaling in") -> None:
+    async def release(self, *names: str, reason: str | None = "scaling in", requeue_at: str | None = None) -> None:
         """Say that the pods of these nodes shall go; with None that they shall stay."""
         for name in names:
-            patch = {"metadata": {"annotations": {RELEASE: reason}}}
+            patch = {"metadata": {"annotations": {RELEASE: reason, REQUEUE_AT: requeue_at}}}
             await self.kube.patch(PODS, self._pod(name), patch)
+
+    async def protect(self, name: str, *, protected: bool = True) -> None:
+        """Put the label on a node's pod that keeps it from being evicted, or take it off, as the operator does."""
+        labels = {PROTECTED: "true" if protected else None}
+        await self.kube.patch(PODS, self._pod(name), {"metadata": {"labels": labels}})
 
     async def delete_pod(self, name: str) -> None:
         """Make a pod gone, as the kubelet does."""
@@ -137,7 +154,8 @@ class Stage:
 
     async def condition(self, name: str, kind: str, status: str, message: str = "") -> None:
         """Set a condition of a Kubernetes node, as its kubelet or node-problem-detector does."""
-        body = {"status": {"conditions": [{"type": kind, "status": status, "message": message}]}}
+        turned = {"type": kind, "status": status, "message": message, "lastTransitionTime": rfc3339(datetime.now(UTC))}
+        body = {"status": {"conditions": [turned]}}
         await self.kube.patch(NODES.of(Object), Key("", name), body, kind=Patch.STRATEGIC, subresource="status")
 
     async def unclaim(self, *names: str) -> None:

@@ -1,10 +1,22 @@
 """Drains for what Kubernetes says, and whose they are: a real API server, and a real slurmctld that remembers."""
 
 import asyncio
+from datetime import UTC, datetime
 
 from integration.syncer.stage import Stage, until
 from integration.syncer.test_syncer import IN_SERVICE, drain_of
-from kurm.syncer.objects import SLURM_DRAINED, SLURM_DRAINING, SLURM_READY, SLURM_REASON, SLURM_STATE
+from kurm.slurm import jobs
+from kurm.syncer.conditions import rfc3339
+from kurm.syncer.objects import (
+    SLURM_ALLOCATED,
+    SLURM_DRAINED,
+    SLURM_DRAINING,
+    SLURM_JOBS,
+    SLURM_JOBS_END,
+    SLURM_READY,
+    SLURM_REASON,
+    SLURM_STATE,
+)
 
 CORDONED = (True, "kurm: cordoned")
 BY_ADMIN = (True, "fan is loud")
@@ -18,6 +30,14 @@ async def comment_of(stage: Stage, name: str) -> str:
 async def holding(stage: Stage, name: str) -> set[str]:
     """Return which conditions of a node's pod hold."""
     return {kind for kind, one in (await stage.conditions(name)).items() if one.status == "True"}
+
+
+async def end_of(stage: Stage, job: int) -> str:
+    """Return when a job ends by its time limit, as an annotation has it."""
+    async with stage.session() as slurm:
+        end = (await jobs.get_job(slurm, job)).end_time.value
+    assert end
+    return rfc3339(datetime.fromtimestamp(end, UTC))
 
 
 async def ready_reason(stage: Stage, name: str) -> str:
@@ -36,20 +56,51 @@ async def test_a_cordon_drains_and_its_end_resumes(stage: Stage, prefix: str) ->
         await stage.cordon(one)
         await until(lambda: drain_of(stage, one), CORDONED)
         await until(lambda: holding(stage, one), {SLURM_DRAINING})
-        expected = {SLURM_STATE: "DRAINING", SLURM_REASON: "kurm: cordoned"}
+        expected = {SLURM_STATE: "DRAINING", SLURM_REASON: "kurm: cordoned", SLURM_ALLOCATED: "true", SLURM_JOBS: "1"}
+        expected[SLURM_JOBS_END] = await end_of(stage, job)
         await until(lambda: stage.annotations(one), expected)
         await stage.cordon(one, words="disk errors")
         await until(lambda: drain_of(stage, one), (True, "kurm: cordoned: disk errors"))
         await stage.end_job(job)
         await until(lambda: holding(stage, one), {SLURM_DRAINED})
-        expected = {SLURM_STATE: "DRAINED", SLURM_REASON: "kurm: cordoned: disk errors"}
+        expected = {SLURM_STATE: "DRAINED", SLURM_REASON: "kurm: cordoned: disk errors", SLURM_ALLOCATED: "false"}
         await until(lambda: stage.annotations(one), expected)
         await stage.uncordon(one)
         await until(lambda: drain_of(stage, one), IN_SERVICE)
         await until(lambda: comment_of(stage, one), "")
         await until(lambda: stage.drained(one), expected=False)
         # What is no longer said is taken back from the pod.
-        await until(lambda: stage.annotations(one), {SLURM_STATE: "UP"})
+        await until(lambda: stage.annotations(one), {SLURM_STATE: "UP", SLURM_ALLOCATED: "false"})
+
+
+async def test_candidates_for_scaling_in_say_when_their_jobs_end(stage: Stage, prefix: str) -> None:
+    """Asked for only while a NodeSet has more nodes than it wants; nobody else bears the annotations."""
+    one, two = f"{prefix}1", f"{prefix}2"
+    await stage.claim([one, two])
+    await stage.taking_jobs(one, two)
+    async with stage.syncer() as syncer:
+        await until(lambda: comment_of(stage, two), "")
+        first, last = await stage.start_job(one), await stage.start_job(one)
+        calls = syncer.records.session.traffic.calls
+        assert calls["GET jobs/state/"] == 0
+        await stage.node_set("workers", replicas=1)
+        ends = max(await end_of(stage, first), await end_of(stage, last))
+
+        async def told(name: str) -> tuple[str | None, ...]:
+            found = await stage.annotations(name)
+            return tuple(found.get(key) for key in (SLURM_ALLOCATED, SLURM_JOBS, SLURM_JOBS_END))
+
+        await until(lambda: told(one), ("true", "2", ends))
+        assert await told(two) == (None, None, None)
+        await stage.end_job(last)
+        ends = await end_of(stage, first)
+        await until(lambda: told(one), ("true", "1", ends))
+        await stage.node_set("workers")
+        await until(lambda: told(one), ("true", None, None))
+        await asyncio.sleep(1.0)
+        before = calls["GET jobs/state/"]
+        await asyncio.sleep(6.0)
+        assert calls["GET jobs/state/"] == before
 
 
 async def test_a_thousand_cordons_are_few_calls(stage: Stage, prefix: str) -> None:

@@ -8,10 +8,14 @@ import pytest
 from kurm.domain.report import Said
 from kurm.kube.resources import Condition, ObjectMeta
 from kurm.syncer.conditions import annotations, conditions
+from kurm.syncer.jobs import Load
 from kurm.syncer.objects import (
+    SLURM_ALLOCATED,
     SLURM_DOWN,
     SLURM_DRAINED,
     SLURM_DRAINING,
+    SLURM_JOBS,
+    SLURM_JOBS_END,
     SLURM_READY,
     SLURM_REASON,
     SLURM_STATE,
@@ -56,6 +60,11 @@ def test_annotations_say_what_slurm_says() -> None:
     drained = replace(DRAINED, state="DRAINED", slurm_reason="fan is loud")
     assert annotations(drained) == {SLURM_STATE: "DRAINED", SLURM_REASON: "fan is loud"}
     assert annotations(IN_SERVICE) == {}
+    idle = replace(IN_SERVICE, state="UP", allocated=False)
+    assert annotations(idle) == {SLURM_STATE: "UP", SLURM_ALLOCATED: "false"}
+    some = {SLURM_STATE: "UP", SLURM_ALLOCATED: "true", SLURM_JOBS: "2"}
+    assert annotations(idle, Load(2, None)) == some | {SLURM_JOBS_END: "never"}
+    assert annotations(idle, Load(2, 1_767_225_600)) == some | {SLURM_JOBS_END: "2026-01-01T00:00:00Z"}
 
 
 def test_the_time_of_a_transition_stays_while_the_status_does() -> None:
