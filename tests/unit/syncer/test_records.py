@@ -151,7 +151,10 @@ async def test_a_slurmctld_that_is_away_is_not_an_empty_one() -> None:
 
 
 async def test_a_list_that_waited_for_slurmctld_makes_none_of_the_others_rare() -> None:
-    """It took 19 s because slurmctld came back meanwhile: what is lost 10 s later is seen by the net all the same."""
+    """One took 19 s because slurmctld came back meanwhile, one 13 s because it was gone for as long.
+
+    What is lost after that is seen by the net all the same.
+    """
     fake = FakeSlurm()
     fake.put("n1")
     async with following(fake) as (records, _):
@@ -162,6 +165,11 @@ async def test_a_list_that_waited_for_slurmctld_makes_none_of_the_others_rare() 
         assert names(records) == {"n1"}
         fake.slow = 0.0
         await asyncio.sleep(10)
+        fake.put("n2")
+        fake.slow = 13.0
+        await asyncio.sleep(20)
+        assert names(records) == {"n1", "n2"}
+        fake.slow = 0.0
         fake.nodes.clear()
         fake.changed = fake.clock = fake.clock + 1
         await asyncio.sleep(11)
