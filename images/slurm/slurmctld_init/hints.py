@@ -25,6 +25,9 @@ _LINE = re.compile(
     r"|not responding|not resumed|is DRAINED|registered with)"
 )
 
+_ANOTHER_SET = re.compile(r"select/\w+: select_p_reconfigure: ")
+"""What slurmctld says when records were made or deleted, and by nothing else of a deletion. It names none of them."""
+
 
 def hosts(line: str) -> str:
     """Return the node, or the host list, of which a line of the log (without its time) says that it has changed."""
@@ -42,11 +45,11 @@ class Hints:
 
     def hear(self, line: str) -> None:
         """Take a line of the log, without its time."""
-        found = hosts(line)
-        if not found:
+        found, another_set = hosts(line), bool(_ANOTHER_SET.match(line))
+        if not found and not another_set:
             return
         self.next += 1
-        if len(found) > LONGEST:
+        if another_set or len(found) > LONGEST:
             self._ring.clear()
         else:
             self._ring.append(found)

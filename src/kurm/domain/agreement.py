@@ -165,8 +165,10 @@ class Record:
 
     @property
     def state(self) -> str:
-        """Whether it is in service, in Slurm's words: UP, DRAINING, DRAINED or DOWN, and flags as in DOWN+DRAIN."""
-        if self.down:
+        """Whether it is in service, in Slurm's words: UP, DRAINING, DRAINED, DOWN, FUTURE; and flags: DOWN+DRAIN."""
+        if self.future and not self.draining:
+            words = []
+        elif self.down:
             words = ["DOWN", *(["DRAIN"] if self.draining else [])]
         elif self.draining:
             words = ["DRAINING" if self.busy else "DRAINED"]

@@ -159,7 +159,7 @@ class Rounds:
         except SlurmError as error:
             self.records.lose(error)
             return
-        self.losses.note(instructions)
+        self.losses.note(world)
         self._account(nodes, instructions, world)
         if not instructions:
             return

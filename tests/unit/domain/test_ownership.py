@@ -244,6 +244,7 @@ def test_what_was_overridden_is_told() -> None:
     [
         (Record(), "UP", "UP"),
         (Record(draining=True), "DRAINED", "DRAINING"),
+        (Record(flags=("FUTURE",)), "FUTURE", "FUTURE"),
         (Record(down=True), "DOWN", "DOWN"),
         (Record(down=True, draining=True), "DOWN+DRAIN", "DOWN+DRAIN"),
         (Record(draining=True, flags=("INVALID_REG",)), "DRAINED+INVALID_REG", "DRAINING+INVALID_REG"),

@@ -75,6 +75,14 @@ async def test_a_ring_that_was_too_short_says_so(hints: ModuleType) -> None:
     assert (await hints.Hints().after(answer["next"]))["lost"]
 
 
+async def test_a_deletion_is_told_as_something_that_was_lost(hints: ModuleType) -> None:
+    """It names nobody then: whoever follows looks at all nodes, on the condition that anything has changed."""
+    ring = hints.Hints()
+    begun = ring.next
+    ring.hear("select/cons_tres: select_p_reconfigure: select/cons_tres: reconfigure")
+    assert (await ring.after(begun)) == {"next": begun + 1, "nodes": [], "lost": True}
+
+
 async def test_a_list_that_is_too_long_is_lost(hints: ModuleType) -> None:
     """Nobody is told half of it."""
     ring = hints.Hints()

@@ -21,6 +21,8 @@ class FakeSlurm:
     changed: int = 100
     clock: int = 100
     away: bool = False
+    slow: float = 0.0
+    """Seconds until a list is answered."""
     asked: list[str] = field(default_factory=list)
     """Paths and what of their queries is not always the same."""
     port: int = 0
@@ -47,6 +49,7 @@ class FakeSlurm:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 route = head.split(" ", 2)[1].partition("v0.0.45/")[2]
                 self.asked.append(re.sub(r"flags=\w+&?", "", route).rstrip("?&"))
+                await asyncio.sleep(self.slow if "nodes/" in route else 0.0)
                 status, body = self._answer(route)
                 content = b"" if status == "304 NOT MODIFIED" else msgspec.json.encode(body | {"meta": META})
                 writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)

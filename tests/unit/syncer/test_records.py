@@ -150,6 +150,32 @@ async def test_a_slurmctld_that_is_away_is_not_an_empty_one() -> None:
         assert told[before:] == ["n2", "*"]
 
 
+async def test_a_list_that_waited_for_slurmctld_makes_none_of_the_others_rare() -> None:
+    """One took 19 s because slurmctld came back meanwhile, one 13 s because it was gone for as long.
+
+    What is lost after that is seen by the net all the same.
+    """
+    fake = FakeSlurm()
+    fake.put("n1")
+    async with following(fake) as (records, _):
+        fake.away = True
+        await asyncio.sleep(6)
+        fake.away, fake.slow = False, 19.0
+        await asyncio.sleep(31)
+        assert names(records) == {"n1"}
+        fake.slow = 0.0
+        await asyncio.sleep(10)
+        fake.put("n2")
+        fake.slow = 13.0
+        await asyncio.sleep(20)
+        assert names(records) == {"n1", "n2"}
+        fake.slow = 0.0
+        fake.nodes.clear()
+        fake.changed = fake.clock = fake.clock + 1
+        await asyncio.sleep(11)
+        assert names(records) == set()
+
+
 async def test_a_sleeper_that_wakes_a_clock_tick_early_sleeps_again() -> None:
     """1.1 + 2.2 is more than 3.3 to a computer: a net due by the sum is not due by the clock, and time must go on."""
     fake = FakeSlurm()
