@@ -160,7 +160,7 @@ def annotation(demo: Demo, node: str, name: str) -> str:
 def slurm_drain(demo: Demo, node: str) -> tuple[str, str]:
     """Return status and message of the condition SlurmDrain of a Kubernetes node."""
     found = json.loads(demo.kubectl("get", "node", node, "-o", "json"))["status"]["conditions"]
-    said = next((one for one in found if one["type"] == "kurm.dev/SlurmDrain"), {})
+    said: dict[str, str] = next((one for one in found if one["type"] == "kurm.dev/SlurmDrain"), {})
     return said.get("status", ""), said.get("message", "")
 
 
@@ -169,7 +169,7 @@ def kubectl(demo: Demo, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run kubectl beside the test."""
     cluster = demo.charts.cluster
     program = Path(cluster.record.binaries) / "kubectl"
-    argv = [program, f"--kubeconfig={cluster.layout.kubeconfig}", f"--namespace={NAMESPACE}", *words]
+    argv = [str(program), f"--kubeconfig={cluster.layout.kubeconfig}", f"--namespace={NAMESPACE}", *words]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
