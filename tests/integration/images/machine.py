@@ -17,7 +17,9 @@ SECONDS = 60.0
 KEY = "/run/secrets/id"
 IN_FORCE = "/run/slurmctld/in-force/slurm.conf"
 """What the controller's image has in its environment as SLURM_CONF."""
-ASK = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:6819/').read().decode())"
+ASK = (
+    "import sys, urllib.request; print(urllib.request.urlopen('http://127.0.0.1:6819/' + sys.argv[1]).read().decode())"
+)
 ALONE = (
     *("unshare", "--mount", "/bin/sh", "-c", 'mount -t tmpfs tmpfs /var/lib/extrausers; exec "$@"', "sh"),
     *("setpriv", f"--reuid={SLURM}", f"--regid={SLURM}", "--clear-groups", "/usr/local/sbin/slurmctld-init", "-v"),
@@ -122,9 +124,9 @@ class Machine(Lab):
         hidden = ("unshare", "--mount", "/bin/sh", "-c", script, "sh", *arguments)
         self.start("slurmd", ROOT, *hidden, environment={"SLURM_SACK_KEY": "/run/secrets/slurm.key"})
 
-    def told(self) -> dict[str, Any]:
+    def told(self, path: str = "") -> dict[str, Any]:
         """Return what slurmctld's init tells."""
-        found: dict[str, Any] = json.loads(self.command("python3", "-c", ASK))
+        found: dict[str, Any] = json.loads(self.command("python3", "-c", ASK, path))
         return found
 
     def lines(self, name: str) -> list[str]:

@@ -50,6 +50,27 @@ def test_a_change_is_in_force_within_seconds_of_its_projection(machine: Machine)
     assert memory(machine) == "123"
 
 
+def test_the_init_tells_which_nodes_the_log_speaks_of(machine: Machine) -> None:
+    """What an administrator does to a node is a line of the real slurmctld's, and what follows from a job is none."""
+    machine.start_slurmctld()
+    machine.until("h1", lambda: machine.told()["hash"])
+    line = "NodeName=x[1-3] NodeAddr=127.0.0.1 NodeHostName=localhost CPUs=2 RealMemory=1000 State=EXTERNAL"
+    machine.slurm("scontrol", "create", *line.split())
+    after = machine.told("hints?after=0")["next"]
+    machine.slurm("scontrol", "update", "NodeName=x[1-2]", "State=DRAIN", "Reason=fan is loud")
+    found: set[str] = set()
+
+    def heard() -> set[str]:
+        nonlocal after
+        told = machine.told(f"hints?after={after}")
+        assert not told["lost"]
+        after = told["next"]
+        found.update(told["nodes"])
+        return found
+
+    machine.until({"x1", "x2"}, heard)
+
+
 def test_what_slurm_does_not_take_leaves_all_as_it_was(machine: Machine) -> None:
     """Of each file it says what is wrong, in its own words; slurmctld is not even asked to reconfigure."""
     machine.start_slurmctld()
