@@ -19,10 +19,10 @@ WAIT = 20.0
 GATHER = 0.02
 """Seconds for which more hints are waited for: a change of a thousand nodes is a thousand lines."""
 _LINE = re.compile(
-    # slurmctld 26.05, at "info" and above; the words before are the function's, a job's or a severity.
-    r"(?:error: )?(?:[\w/]+: )?(?:JobId=\S+ )?(?:Setting )?[Nn]odes? (?P<hosts>[\w.,\[\]-]+) "
+    # slurmctld 26.05, at "info" and above; the words before are the function's, or a severity.
+    r"(?:error: )?(?:[\w/]+: )?(?:Setting )?[Nn]odes? (?P<hosts>[\w.,\[\]-]+) "
     r"(?:(?:state|reason|weight) (?:set )?to\b|now responding|returned to service|(?:unexpectedly )?rebooted\b"
-    r"|not responding|not resumed|is DRAINED|registered with)"
+    r"|not responding|not resumed|registered with)"
 )
 
 _ANOTHER_SET = re.compile(r"select/\w+: select_p_reconfigure: ")

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
+LEAST = 0.01
+"""Seconds: a clock that is a hair behind is asked again after that."""
+
 
 class Alarms:
     """Calls `look_at` with a node's name when a moment has come; one moment for each node and matter, the last set."""
@@ -20,11 +23,17 @@ class Alarms:
                 return
             before[1].cancel()
             del self._set[node, matter]
-        left = (moment - self._now()).total_seconds() if moment is not None else 0.0
-        if moment is not None and left > 0:
-            handle = asyncio.get_running_loop().call_later(left, self._ring, node, matter)
-            self._set[node, matter] = moment, handle
+        if moment is not None and moment > self._now():
+            self._wait(node, matter, moment)
 
-    def _ring(self, node: str, matter: str) -> None:
+    def _wait(self, node: str, matter: str, moment: datetime) -> None:
+        left = max((moment - self._now()).total_seconds(), LEAST)
+        handle = asyncio.get_running_loop().call_later(left, self._ring, node, matter, moment)
+        self._set[node, matter] = moment, handle
+
+    def _ring(self, node: str, matter: str, moment: datetime) -> None:
+        if self._now() < moment:  # it runs by another clock, which may have been set back
+            self._wait(node, matter, moment)
+            return
         del self._set[node, matter]
         self._look_at(node)

@@ -159,7 +159,8 @@ class Conditions:
             raise
         self._told_at[pod.metadata.uid] = self._now()
         self.pool.told.answered(answer)
-        self.pool.look_at(node)
+        if said.reason == RESUMING:
+            self.pool.look_at(node)  # its drain waits for this
         self.metrics.pod_writes.inc()
         log.info("pod told", node=node, pod=str(pod.key), reason=said.reason, message=said.message)
         before = pod.condition(SLURM_READY)

@@ -43,7 +43,6 @@ def hints(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("error: Nodes n1 not responding, setting DOWN", "n1"),
         ("error: Setting node n1 state to INVAL with reason:Low RealMemory", "n1"),
         ("validate_node_specs: Node n1 unexpectedly rebooted boot_time=1 last response=2", "n1"),
-        ("make_node_idle: JobId=7 node n1 is DRAINED", "n1"),
         ("validate_node_specs: node n1 registered with 2 jobs", "n1"),
         ("sched: Allocate JobId=2 NodeList=n1 #CPUs=1 Partition=main", ""),
         ("_job_complete: JobId=2 WEXITSTATUS 0", ""),
