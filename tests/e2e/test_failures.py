@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("told")
 NODES = ("n1", "n2", "n3", "n4")
 SLURMCTLD = ("exec", "demo-controller-0", "-c", "slurmctld", "--")
 IN_VAIN = "sleep 600"
+LOST = "Slurm has lost the records of 4 of 4 nodes"
 FORGET = "pkill -STOP -x slurmctld; rm -rf /var/spool/slurmctld/state; pkill -KILL -x slurmctld"
 
 
@@ -78,11 +79,10 @@ def _slurmctld(demo: Demo) -> tuple[str, int]:
     return found["metadata"]["uid"], found["status"]["containerStatuses"][0]["restartCount"]
 
 
-def losses(demo: Demo) -> list[dict[str, Any]]:
-    """Return the events that say what Slurm has lost."""
+def losses(demo: Demo) -> dict[str, str]:
+    """Return what events say that Slurm has lost, by their UIDs."""
     found = json.loads(demo.kubectl("get", "events", "--field-selector=reason=SlurmStateLost", "-o", "json"))
-    items: list[dict[str, Any]] = found["items"]
-    return items
+    return {event["metadata"]["uid"]: event["message"].partition(",")[0] for event in found["items"]}
 
 
 def test_a_dead_node_gets_no_jobs_and_comes_back_by_itself(demo: Demo) -> None:
@@ -165,7 +165,7 @@ def test_a_slurmctld_that_has_lost_its_state_gets_all_its_nodes_back(demo: Demo)
     An event of the SlurmCluster says what was lost.
     """
     started(demo, "n1")
-    before, earlier = lives(demo), {event["metadata"]["uid"] for event in losses(demo)}
+    before, earlier = lives(demo), losses(demo)
     killed(demo, FORGET)
     show("from slurmctld's return to all nodes' service", within(30, lambda: in_service(demo), set(NODES)))
     assert lives(demo) == before
@@ -173,8 +173,7 @@ def test_a_slurmctld_that_has_lost_its_state_gets_all_its_nodes_back(demo: Demo)
     assert set(demo.ssh("srun --nodes 4 hostname").split()) == set(NODES)
     processes = ("exec", "workers-n1", "-c", "slurmd", "--", "sh", "-c", "pgrep -x slurmstepd || true")
     within(30, lambda: demo.kubectl(*processes).strip(), "")
-    told = [event["message"] for event in losses(demo) if event["metadata"]["uid"] not in earlier]
-    assert [message.partition(",")[0] for message in told] == ["Slurm has lost the records of 4 of 4 nodes"]
+    within(10, lambda: [words for uid, words in losses(demo).items() if uid not in earlier], [LOST])
     demo.charts.wait("nodeset/workers", "Ready", within=60)
 
 
