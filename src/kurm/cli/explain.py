@@ -24,11 +24,11 @@ from kurm.cli.view import (
     read,
 )
 from kurm.domain import standing
-from kurm.domain.agreement import NODE_SET
 from kurm.domain.diagnosis import of_cluster, of_node_set
 from kurm.domain.noderecord import TooFewError, node_record
 from kurm.domain.nodeset import NodeSetStatus
 from kurm.domain.selection import claim
+from kurm.domain.signals import NODE_SET
 from kurm.domain.spec import Condition
 from kurm.domain.standing import ASIDE, IN_SERVICE, Standing, claimant
 from kurm.kube import resources as kube

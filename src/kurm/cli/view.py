@@ -9,12 +9,12 @@ from typing import TypeVar
 from kurm.cli.errors import CommandError
 from kurm.cli.trouble import EVENTS, SLURM_PODS, Pod, newest, trouble
 from kurm.domain import diagnosis, standing
-from kurm.domain.agreement import NODE_SET, RELEASE, SLURM_DRAINED, SLURM_READY
 from kurm.domain.diagnosis import PodTrouble
 from kurm.domain.load import Load
 from kurm.domain.nodeset import NodeSetSpec, NodeSetStatus
 from kurm.domain.report import Said
 from kurm.domain.selection import Candidate, Taint, claim
+from kurm.domain.signals import NODE_SET, RELEASE, SLURM_DRAINED, SLURM_READY
 from kurm.domain.slurmcluster import SlurmClusterSpec, SlurmClusterStatus
 from kurm.domain.spec import GROUP, VERSION
 from kurm.kube.errors import Forbidden, NotFound

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kurm.domain.agreement import SLURM_ALLOCATED, SLURM_JOBS_END
+from kurm.domain.signals import SLURM_ALLOCATED, SLURM_JOBS_END
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """When a node is free whose jobs have no time limit."""

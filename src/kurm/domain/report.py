@@ -6,7 +6,9 @@ drain is about to be lifted.
 
 from dataclasses import dataclass
 
-from kurm.domain.agreement import PROTECTED, Claim, Pod, Record, lifts, mark, overridden, standing
+from kurm.domain.agreement import lifts, overridden, standing
+from kurm.domain.signals import PROTECTED
+from kurm.domain.world import Claim, Pod, Record, mark
 
 RESUMING = "Resuming"
 """The reason while a drain is about to be lifted: nobody may evict the pod any more before jobs come."""

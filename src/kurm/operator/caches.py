@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kurm.domain.agreement import NODE_SET
+from kurm.domain.signals import NODE_SET
 from kurm.kube.cache import Cache
 from kurm.kube.resources import Key, Object
 from kurm.kube.session import Session

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from kurm.domain import gres
-from kurm.domain.agreement import NODE_SET
 from kurm.domain.gres import GRES
 from kurm.domain.load import Load
 from kurm.domain.noderecord import gres_of
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import Candidate
 from kurm.domain.selection import Taint as CandidateTaint
+from kurm.domain.signals import NODE_SET
 from kurm.operator.objects import Node, Taint
 
 _EFFECT = "NoSchedule"

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import structlog
 
-from kurm.domain.agreement import NODE_SET, SLURM_READY
 from kurm.domain.gres import GRES
 from kurm.domain.selection import claim
+from kurm.domain.signals import NODE_SET, SLURM_READY
 from kurm.domain.slurmcluster import NodeCounts
 from kurm.kube.cache import Change
 from kurm.kube.controller import DONE, Again, Controller, Result

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import structlog
 
 from kurm.domain import release
-from kurm.domain.agreement import PROTECTED, RELEASE, REQUEUE_AT, SLURM_DRAIN
+from kurm.domain.signals import PROTECTED, RELEASE, REQUEUE_AT, SLURM_DRAIN
 from kurm.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
 from kurm.kube.events import Recorder
 from kurm.kube.resources import Key

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kurm.domain import release
-from kurm.domain.agreement import PROTECTED, RELEASE, REQUEUE_AT, SLURM_DRAINED, SLURM_READY
 from kurm.domain.load import Load
 from kurm.domain.selection import Candidate, Selection, claim, select
+from kurm.domain.signals import PROTECTED, RELEASE, REQUEUE_AT, SLURM_DRAINED, SLURM_READY
 from kurm.operator import claims, slurmdrain
 from kurm.operator.caches import Caches
 from kurm.operator.conditions import Trouble

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kurm.domain.agreement import NODE_SET, SLURM_DRAINED, SLURM_READY
 from kurm.domain.load import Load
+from kurm.domain.signals import NODE_SET, SLURM_DRAINED, SLURM_READY
 from kurm.kube.cache import Change
 from kurm.kube.controller import DONE, Again, Controller, Result
 from kurm.kube.errors import NotFound

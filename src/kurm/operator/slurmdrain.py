@@ -6,7 +6,7 @@ For whoever looks after nodes and knows nothing of Slurm: a GitOps or node-repai
 from datetime import datetime
 from typing import Any
 
-from kurm.domain.agreement import SLURM_DRAIN, SLURM_READY, SLURM_REASON
+from kurm.domain.signals import SLURM_DRAIN, SLURM_READY, SLURM_REASON
 from kurm.operator.conditions import rfc3339
 from kurm.operator.objects import Node, Pod
 from kurm.operator.pods import Told

@@ -8,7 +8,7 @@ import asyncio
 
 import structlog
 
-from kurm.domain.agreement import World
+from kurm.domain.world import World
 from kurm.kube.events import Recorder, Severity
 from kurm.slurm.hostlist import compress
 from kurm.syncer.objects import SLURM_CLUSTERS, SLURM_STATE

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from kurm.domain.agreement import (
-    Claim,
     Create,
     Delete,
     Describe,
@@ -19,9 +18,9 @@ from kurm.domain.agreement import (
     Register,
     Remember,
     Undrain,
-    mark,
 )
 from kurm.domain.noderecord import NodeRecord
+from kurm.domain.world import Claim, mark
 from kurm.slurm.nodes import NewNode, Update
 
 UNDRAIN, RESUME = "UNDRAIN", "RESUME"

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kurm.domain.agreement import Claim, Pod
 from kurm.domain.causes import of_node
 from kurm.domain.gres import GRES
 from kurm.domain.noderecord import NodeRecord, TooFewError, gres_of, node_record
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import LABEL_LENGTH, claim
 from kurm.domain.topology import place
+from kurm.domain.world import Claim, Pod
 from kurm.kube.cache import Cache, Change
 from kurm.kube.resources import Key
 from kurm.kube.session import Session
@@ -40,7 +40,7 @@ DEAD_AFTER = 300.0
 
 
 class Pool:
-    """The four caches, and both Kubernetes sides of `kurm.domain.agreement.World`, node by node."""
+    """The four caches, and both Kubernetes sides of `kurm.domain.world.World`, node by node."""
 
     def __init__(
         self,

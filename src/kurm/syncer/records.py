@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from kurm.domain.agreement import Record
+from kurm.domain.world import Record
 from kurm.kube.backoff import TICK, Backoff
 from kurm.slurm.errors import ControllerAway, NotFound, SlurmError
 from kurm.slurm.nodes import Node, get_node, list_nodes

@@ -11,20 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import msgspec
 import structlog
 
-from kurm.domain.agreement import (
-    Claim,
-    Create,
-    Describe,
-    Drain,
-    Instruction,
-    Mark,
-    Place,
-    Pod,
-    Retract,
-    Undrain,
-    World,
-    decide,
-)
+from kurm.domain.agreement import Create, Describe, Drain, Instruction, Mark, Place, Retract, Undrain, decide
+from kurm.domain.world import Claim, Pod, World
 from kurm.kube.backoff import Backoff
 from kurm.kube.lease import LeadershipLost
 from kurm.kube.queue import Queue

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from integration.apiserver import ApiServer
-from kurm.domain.agreement import NODE_SET, SLURM_DRAINED, SLURM_READY
 from kurm.domain.selection import claim
+from kurm.domain.signals import NODE_SET, SLURM_DRAINED, SLURM_READY
 from kurm.kube.errors import ApiError
 from kurm.kube.resources import NODES, PODS, Key, Object, Resource
 from kurm.kube.session import Session

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.apiserver import ApiServer, binaries
-from kurm.domain.agreement import (
+from kurm.domain.signals import (
     NODE_SET,
     RELEASE,
     SLURM_ALLOCATED,

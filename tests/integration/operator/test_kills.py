@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from integration.operator.stage import IMAGES, OPERATOR, Stage, until
-from kurm.domain.agreement import RELEASE
+from kurm.domain.signals import RELEASE
 from kurm.kube.errors import NotFound
 from kurm.kube.resources import Key, Object
 from kurm.operator.objects import NODE_SETS, SLURM_CLUSTERS

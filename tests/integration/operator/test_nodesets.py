@@ -3,7 +3,7 @@
 import asyncio
 
 from integration.operator.stage import MISSING, Stage, until
-from kurm.domain.agreement import NODE_SET, RELEASE, SLURM_DRAIN
+from kurm.domain.signals import NODE_SET, RELEASE, SLURM_DRAIN
 from kurm.kube.resources import NODES, Key
 from kurm.operator.objects import ALL_NODES, CLUSTER_PODS, NODE_SETS, SLURM_CLUSTERS
 from kurm.operator.operator import Operator

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from integration.operator.stage import OPERATOR, Stage, until
-from kurm.domain.agreement import PROTECTED, SLURM_DRAIN
+from kurm.domain.signals import PROTECTED, SLURM_DRAIN
 from kurm.kube.errors import Conflict, TooManyRequests
 from kurm.kube.events import Recorder
 from kurm.kube.resources import Condition, Key

@@ -10,7 +10,7 @@ import pytest
 
 from integration.operator.stage import Stage, until
 from kurm.domain import release
-from kurm.domain.agreement import RELEASE, REQUEUE_AT
+from kurm.domain.signals import RELEASE, REQUEUE_AT
 from kurm.kube.resources import Key
 from kurm.operator import nodesets
 from kurm.operator.objects import CLUSTER_PODS, NODE_SETS, Pod

@@ -7,7 +7,7 @@ import msgspec
 
 from kurm.cli.trouble import Pod
 from kurm.cli.view import NodeSet, SlurmCluster, View
-from kurm.domain.agreement import NODE_SET, RELEASE, SLURM_DRAINED, SLURM_READY
+from kurm.domain.signals import NODE_SET, RELEASE, SLURM_DRAINED, SLURM_READY
 from kurm.kube.resources import Node
 
 Json = dict[str, Any]

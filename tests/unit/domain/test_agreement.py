@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kurm.domain.agreement import (
     ANOTHER_NODE,
     GONE_FROM_POOL,
-    Claim,
     Create,
     Delete,
     Describe,
@@ -19,16 +18,13 @@ from kurm.domain.agreement import (
     Instruction,
     Mark,
     Place,
-    Pod,
-    Record,
     Remember,
     Undrain,
-    World,
     decide,
-    mark,
 )
 from kurm.domain.noderecord import NodeRecord
 from kurm.domain.report import say
+from kurm.domain.world import Claim, Pod, Record, World, mark
 
 FEATURES = ("nodeset:workers", "ssd")
 WANTED = NodeRecord(cpus=4, real_memory=1000, gres=(), features=FEATURES, weight=1)

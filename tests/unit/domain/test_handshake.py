@@ -6,11 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from kurm.domain import agreement
-from kurm.domain.agreement import Claim, Record, World, decide, mark
+from kurm.domain import world
+from kurm.domain.agreement import Drain, Undrain, decide
 from kurm.domain.causes import of_node
 from kurm.domain.noderecord import NodeRecord
 from kurm.domain.report import RESUMING, say
+from kurm.domain.world import Claim, Record, World, mark
 from kurm.kube.resources import Condition, ObjectMeta
 from kurm.syncer.objects import PROTECTED, SLURM_DRAINED, Pod, PodStatus
 from kurm.syncer.told import Told
@@ -82,14 +83,14 @@ class Handshake(RuleBasedStateMachine):
         """The pod as the syncer knows it."""
         return self.told.newest(self.view) if self.view is not None else None
 
-    def sides(self) -> tuple[Claim, agreement.Pod | None]:
+    def sides(self) -> tuple[Claim, world.Pod | None]:
         """Return Kubernetes' side as the syncer knows it."""
         causes = of_node(cordoned=self.saw_cordon, annotations={}, conditions={})
         pod = self.seen
         if pod is None:
             return Claim("uid-1", WANTED, causes=causes), None
         protected = pod.metadata.labels.get(PROTECTED) == "true"
-        decided = agreement.Pod(pod.metadata.uid, ready=True, protected=protected, proven=self.told.proven(pod))
+        decided = world.Pod(pod.metadata.uid, ready=True, protected=protected, proven=self.told.proven(pod))
         return Claim("uid-1", WANTED, causes=causes), decided
 
     def write(self, pod: Pod) -> None:
@@ -156,11 +157,11 @@ class Handshake(RuleBasedStateMachine):
         """It reads the record again, decides and writes to Slurm; lifting a drain takes its time, if `sent`."""
         claim, pod = self.sides()
         for instruction in decide(World({"n1": claim}, {"n1": pod} if pod else {}, {"n1": self.record})):
-            if isinstance(instruction, agreement.Drain):
+            if isinstance(instruction, Drain):
                 self.record = replace(
                     self.record, draining=True, reason=instruction.reason, comment=instruction.comment or ""
                 )
-            elif isinstance(instruction, agreement.Undrain):
+            elif isinstance(instruction, Undrain):
                 self.lifting = "sent"
                 if not sent:
                     self.slurm_lifts(answers=True)

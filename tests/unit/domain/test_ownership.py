@@ -8,25 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kurm.domain.agreement import (
-    Claim,
-    Create,
-    Down,
-    Drain,
-    Instruction,
-    Mark,
-    Pod,
-    Record,
-    Remember,
-    Retract,
-    Undrain,
-    World,
-    decide,
-    mark,
-)
+from kurm.domain.agreement import Create, Down, Drain, Instruction, Mark, Remember, Retract, Undrain, decide
 from kurm.domain.causes import RELEASED, Cause, Memory, Told, of_node
 from kurm.domain.noderecord import NodeRecord
 from kurm.domain.report import say
+from kurm.domain.world import Claim, Pod, Record, World, mark
 
 FEATURES = ("nodeset:workers",)
 WANTED = NodeRecord(cpus=4, real_memory=1000, gres=(), features=FEATURES, weight=1)

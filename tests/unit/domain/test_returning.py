@@ -8,25 +8,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kurm.domain.agreement import (
-    Claim,
     Create,
     Delete,
     Drain,
     Instruction,
     Mark,
-    Pod,
     Recall,
-    Record,
     Register,
     Remember,
     Retract,
     Undrain,
-    World,
     decide,
-    mark,
 )
 from kurm.domain.causes import Cause
 from kurm.domain.noderecord import NodeRecord
+from kurm.domain.world import Claim, Pod, Record, World, mark
 
 FEATURES = ("nodeset:workers",)
 WANTED = NodeRecord(cpus=4, real_memory=1000, gres=(), features=FEATURES, weight=1)

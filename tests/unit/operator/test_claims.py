@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from kurm.domain.agreement import NODE_SET
 from kurm.domain.gres import GRES
 from kurm.domain.nodeset import NodeSetSpec
+from kurm.domain.signals import NODE_SET
 from kurm.kube.resources import NodeStatus, ObjectMeta
 from kurm.operator import claims
 from kurm.operator.objects import Node, NodeSpec, Taint

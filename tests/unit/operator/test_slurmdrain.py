@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kurm.domain.agreement import SLURM_DRAIN, SLURM_READY, SLURM_REASON
+from kurm.domain.signals import SLURM_DRAIN, SLURM_READY, SLURM_REASON
 from kurm.operator.objects import Node, Pod
 from kurm.operator.pods import Told
 from kurm.operator.slurmdrain import NO_POD, manifest, untold

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.agreement import (
-    Claim,
     Create,
     Delete,
     Describe,
@@ -22,6 +21,7 @@ from kurm.domain.agreement import (
 )
 from kurm.domain.gres import Gres
 from kurm.domain.noderecord import NodeRecord
+from kurm.domain.world import Claim
 from kurm.slurm.nodes import NewNode, Update
 from kurm.syncer.plan import PLACED, Call, Change, Creation, Deletion, calls
 

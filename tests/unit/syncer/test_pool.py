@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from kurm.domain import agreement
+from kurm.domain import world
 from kurm.domain.causes import Told
 from kurm.syncer.objects import Node
 from kurm.syncer.pool import decisive, moment
 
-STAYS = agreement.Pod("stays", ready=True)
-RELEASED = agreement.Pod("released", release="scaling in")
-GOES = agreement.Pod("goes", terminating=True)
+STAYS = world.Pod("stays", ready=True)
+RELEASED = world.Pod("released", release="scaling in")
+GOES = world.Pod("goes", terminating=True)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ GOES = agreement.Pod("goes", terminating=True)
     ],
 )
 def test_one_that_shall_stay_comes_before_one_that_goes(
-    pods: tuple[agreement.Pod, ...], expected: agreement.Pod | None
+    pods: tuple[world.Pod, ...], expected: world.Pod | None
 ) -> None:
     """Two are on a node only while one takes the other's place."""
     assert decisive(pods) == expected

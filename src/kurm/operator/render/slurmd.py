@@ -5,7 +5,7 @@ These pods are made by nobody but the operator, and the scheduler never sees the
 
 from dataclasses import dataclass
 
-from kurm.domain import agreement
+from kurm.domain import signals
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import tolerations
 from kurm.domain.spec import Component, Json
@@ -28,7 +28,7 @@ from kurm.operator.render.pods import selector as pod_selector
 PORT = 6818
 START_SECONDS = 900
 """How long slurmd may wait for its record, which is made when slurmctld is there."""
-PROTECTION = {agreement.PROTECTED: "true"}
+PROTECTION = {signals.PROTECTED: "true"}
 """The label of a pod that the eviction API refuses."""
 NEVER_REACHED = 1_000_000
 """Pods; more than any cluster has (slurm.conf(5), MaxNodeCount: 65533)."""
