@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from e2e.demo import Demo, within
 from kurm.local.charts import NAMESPACE
 from kurm.local.images import reference
 
+pytestmark = pytest.mark.usefixtures("told")
 MISSING = "localhost/kurm/slurmd:no-such-tag"
 SLURMD = "app.kubernetes.io/component=slurmd"
 STREAM = (

@@ -157,6 +157,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in fields.items() if value is not None}
 
 
+_FUTURE = 4_102_444_800
+"""The year 2100, in seconds since 1970."""
 _SHOWN = tuple(("flags", flag) for flag in ("ALL", "DETAIL", "MIXED", "FUTURE"))
 """slurmrestd's own default, and FUTURE nodes, which it hides: a record that is there would seem not to be."""
 
@@ -170,8 +172,21 @@ async def list_nodes(session: Session, *, since: int = 0, deadline: float | None
     return await session.request(NodesAnswer, "GET", "nodes/", query=query, deadline=deadline)
 
 
+async def recount_nodes(session: Session, *, deadline: float | None = None) -> None:
+    """Have slurmctld count anew what jobs hold of each node. Cheap: the answer is "nothing has changed".
+
+    It counts for a list only, and before it looks whether a list is due; so it is asked for what has changed since a
+    day that has not come.
+    """
+    await session.request(NodesAnswer, "GET", "nodes/", query=[("update_time", str(_FUTURE))], deadline=deadline)
+
+
 async def get_node(session: Session, name: str, *, deadline: float | None = None) -> Node:
-    """Return one node. Raises NotFound."""
+    """Return one node. Raises NotFound.
+
+    What jobs hold of it is as it was counted last, for a list, by the backfill scheduler or at a ping (26.05,
+    `_slurm_rpc_dump_node_single`): a node without a job may be MIXED for minutes. See `recount_nodes`.
+    """
     try:
         answer = await session.request(NodesAnswer, "GET", "node/{}", name, query=_SHOWN, deadline=deadline)
     except ApiError as error:

@@ -19,7 +19,7 @@ import structlog
 from kurm.domain.world import Record
 from kurm.kube.backoff import TICK, Backoff
 from kurm.slurm.errors import ControllerAway, NotFound, SlurmError
-from kurm.slurm.nodes import Node, get_node, list_nodes
+from kurm.slurm.nodes import Node, get_node, list_nodes, recount_nodes
 from kurm.slurm.session import Session
 
 log = structlog.get_logger("kurm.syncer")
@@ -276,23 +276,37 @@ class Records:
         if len(names) > self._singles:
             await self._list(since=self._last_update)
             return
+        asked_at = self._now()
+        found = await self._singly(names)
+        if stale := [name for name, node in found.items() if node is not None and node.draining and node.busy]:
+            # Its job may have ended: that would be seen by nobody until somebody lists all nodes.
+            await recount_nodes(self.session, deadline=self.pace.deadline)
+            found |= await self._singly(stale)
+        for name, node in found.items():
+            self._put(name, None if node is None else as_record(node))
+            self._read_at[name] = asked_at
+            if self._written.get(name, 0.0) < float("inf"):
+                self._written.pop(name, None)
+
+    async def _singly(self, names: Iterable[str]) -> dict[str, Node | None]:
+        """Read nodes one by one; None for one that Slurm does not know. Raises SlurmError."""
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def one(name: str) -> None:
+        async def one(name: str) -> Node | None:
             async with turns:
-                asked_at = self._now()
                 try:
-                    found = as_record(await get_node(self.session, name, deadline=self.pace.deadline))
+                    return await get_node(self.session, name, deadline=self.pace.deadline)
                 except NotFound:
-                    found = None
-                self._put(name, found)
-                self._read_at[name] = asked_at
-                if self._written.get(name, 0.0) < float("inf"):
-                    self._written.pop(name, None)
+                    return None
 
-        for outcome in await asyncio.gather(*(one(name) for name in names), return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        asked = list(names)
+        answers = await asyncio.gather(*map(one, asked), return_exceptions=True)
+        found: dict[str, Node | None] = {}
+        for name, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            found[name] = answer
+        return found
 
     async def _list(self, *, since: int) -> None:
         """Read all nodes; those that are not in the list are gone."""

@@ -196,3 +196,20 @@ async def test_slurm_shows_what_we_made(slurm_lab: Lab, slurm: Session, prefix: 
     assert "AvailableFeatures=a,b" in shown
     assert "CPUTot=2" in shown
     assert "RealMemory=500" in shown
+
+
+async def test_what_jobs_hold_of_one_node_is_counted_when_it_is_asked_for(slurm: Session, prefix: str) -> None:
+    """Slurmctld counts for lists only: a drained node whose job has ended is busy until then."""
+    name = f"{prefix}1"
+    await nodes.create_nodes(
+        slurm, NewNode(names=(name,), cpus=8, real_memory=800, state="EXTERNAL", address="127.0.0.1")
+    )
+    job = await allocate(slurm, name)
+    await nodes.list_nodes(slurm)
+    await nodes.update_nodes(slurm, [name], Update(state="DRAIN", reason="test"))
+    await nodes.recount_nodes(slurm)
+    await jobs.cancel_job(slurm, job)
+    assert (await nodes.get_node(slurm, name)).busy
+    await nodes.recount_nodes(slurm)
+    assert not (await nodes.get_node(slurm, name)).busy
+    await nodes.delete_nodes(slurm, [name])

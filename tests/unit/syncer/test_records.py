@@ -115,7 +115,7 @@ async def test_what_nobody_hints_at_is_seen_by_the_net() -> None:
 
 
 async def test_nodes_that_wait_for_slurm_are_looked_at_each_second() -> None:
-    """One by one, as long as they are few."""
+    """One by one, as long as they are few; a busy one twice, because jobs are counted for a list only."""
     fake = FakeSlurm()
     fake.put("n1", "MIXED", "DRAIN")
     fake.put("n2")
@@ -125,7 +125,7 @@ async def test_nodes_that_wait_for_slurm_are_looked_at_each_second() -> None:
         before = len(fake.asked)
         await asyncio.sleep(4)
         looks = fake.asked[before:].count("node/n1")
-        assert 3 <= looks <= 5
+        assert 3 <= looks / 2 <= 5
         assert fake.asked[before:].count("node/n2") == 0
         fake.put("n1", "IDLE", "DRAIN")
         await asyncio.sleep(1.2)
