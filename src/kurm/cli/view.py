@@ -241,13 +241,14 @@ async def choose(session: Session, namespace: str, name: str) -> SlurmCluster:
 
 
 async def absent(session: Session, resource: Resource[S], namespace: str, name: str) -> str:
-    """Return the sentence that an object is not there, and which there are; in all namespaces if one may."""
+    """Return the sentence that an object is not there, and which there are, those of the namespace first."""
     where = f" in namespace {namespace}" if namespace else ""
     what = f"there is no {resource.kind}{f' {name!r}' if name else ''}{where}"
     try:
-        known = [str(one.key) for one in await session.list(resource)]
+        known = [one.key for one in await session.list(resource)]
     except Forbidden:
-        known = [str(one.key) for one in await session.list(resource, namespace=namespace)]
+        known = [one.key for one in await session.list(resource, namespace=namespace)]
     if not known:
         return f"{what}, nor any other"
-    return f"{what}; there is {diagnosis.some(sorted(known), LISTED)}"
+    near = sorted(known, key=lambda key: (key.namespace != namespace, str(key)))
+    return f"{what}; there is {diagnosis.some([str(key) for key in near], LISTED)}"
