@@ -10,8 +10,8 @@ is copied, tried (`trial`), and only then given to slurmctld by a reconfigure. W
 words, and slurmctld runs on with the last good one, which is kept beside its state (`folders`), so that a start with
 a bad file is no crash loop either. What the trial refuses is not tried again until another one comes. What slurmctld
 itself refuses may be right a little later, because its state was in the way: the place of a node record that is not in
-the new topology.yaml. So that is tried again. Port 6819 tells (`status`), and tells
-of which nodes the log speaks (`hints`).
+the new topology.yaml. So that is tried again. Port 6819 tells (`status`), and tells of which nodes the log speaks
+(`hints`).
 """
 
 import asyncio

@@ -32,7 +32,7 @@ async def test_an_uncordoned_node_waits_until_its_pod_is_protected(stage: Stage,
         await stage.protect(one)
         await until(lambda: drain_of(stage, one), IN_SERVICE)
         assert time.monotonic() - begun < 5.0
-        await until(lambda: ready_reason(stage, one), "NotRegistered")
+        await until(lambda: ready_reason(stage, one), "InService")
 
 
 async def state_of(stage: Stage, job: int) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ async def test_a_dead_nodes_jobs_end_and_it_comes_back(stage: Stage, prefix: str
         await until(lambda: drain_of(stage, one), IN_SERVICE)
         await until(lambda: comment_of(stage, one), "")
         assert "IDLE" in (await stage.records())[one].state
-        await until(lambda: ready_reason(stage, one), "NotRegistered")
+        await until(lambda: ready_reason(stage, one), "InService")
 
 
 async def test_a_release_that_is_overdue_ends_its_jobs(stage: Stage, prefix: str) -> None:
