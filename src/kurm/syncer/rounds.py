@@ -137,12 +137,15 @@ class Rounds:
     async def _round(self, nodes: list[str]) -> None:
         if self.stopped:
             return  # all are looked at when that is over
+        begun = self._now()
         try:
             again = [node for node in nodes if self.queue.failures(node)]
             await self.records.refresh(again)
             world, instructions = self._decide(nodes)
             if instructions:
-                await self.records.refresh({one.node for one in instructions if not isinstance(one, UNREAD)})
+                unread = {one.node for one in instructions if not isinstance(one, UNREAD)}
+                # Of a list that this round has read already all are new: a second one would hold up a thousand drains.
+                await self.records.refresh(unread, within=self._now() - begun)
                 world, instructions = self._decide(nodes)
         except SlurmError as error:
             self.records.lose(error)
