@@ -15,7 +15,7 @@ from kurm.local.errors import LocalError
 
 REPOSITORY = Path(__file__).parents[2]
 TEST = Local("test")
-LINES = 40
+LINES = 15
 """Of each thing that is shown of a failed test."""
 RENDERED = (
     "statefulsets,deployments,services,configmaps,secrets,persistentvolumeclaims,serviceaccounts,roles,rolebindings"
@@ -92,7 +92,8 @@ def within(seconds: float, look: Callable[[], Any], expected: Any) -> float:
 
 def show(demo: Demo) -> None:
     """Print what a failed test would need: resources, events, the daemons' last words, Slurm's own view."""
-    conditions = "{range .items[*]}{.metadata.name} {.status.conditions}{'\\n'}{end}"
+    each = "{range .status.conditions[*]} {.type}={.status}:{.message}{end}"
+    conditions = f"{{range .items[*]}}{{.metadata.name}}{each}{{'\\n'}}{{end}}"
     for argv in (
         ("get", "slurmclusters,nodesets,pods,nodes", "-o", "wide"),
         ("get", "slurmclusters,nodesets,pods", "-o", f"jsonpath={conditions}"),

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -206,11 +207,22 @@ def test_what_is_missing_is_a_condition_and_no_crash(demo: Demo) -> None:
     assert len(set(restarts)) == 1
 
 
-def test_a_second_cluster_comes_and_goes_beside_the_first(demo: Demo) -> None:
-    """In a namespace of its own, by the same chart. Uninstalled, it leaves nothing, and the first notices nothing."""
+@pytest.fixture
+def two_nodes_free(demo: Demo) -> Iterator[None]:
+    """Have the demo give up two of its four nodes, and take them back however the test ends."""
     demo.kubectl("scale", "nodeset", "workers", "--replicas=2")
     within(30, lambda: len(demo.nodes()), 2)
     demo.charts.wait("nodeset/workers", "Ready", within=60)
+    yield
+    demo.end_jobs()
+    demo.kubectl("delete", "namespace", "staging", "--ignore-not-found")
+    demo.kubectl("scale", "nodeset", "workers", "--replicas=4")
+    demo.charts.wait("nodeset/workers", "Ready", within=60)
+
+
+@pytest.mark.usefixtures("two_nodes_free")
+def test_a_second_cluster_comes_and_goes_beside_the_first(demo: Demo) -> None:
+    """In a namespace of its own, by the same chart. Uninstalled, it leaves nothing, and the first notices nothing."""
     job = demo.ssh("sbatch --parsable --nodes 2 --wrap 'srun sleep 600'").strip()
     within(30, lambda: demo.ssh(f"squeue -h -j {job} -o %T").strip(), "RUNNING")
     before = demo.picture()
@@ -239,7 +251,3 @@ def test_a_second_cluster_comes_and_goes_beside_the_first(demo: Demo) -> None:
     assert demo.kubectl("get", "clusterrolebindings", "-o", "name").count("staging") == 0
     assert demo.ssh(f"squeue -h -j {job} -o %T").strip() == "RUNNING"
     assert {key: uid for key, (uid, _) in demo.picture().items()} == {key: uid for key, (uid, _) in before.items()}
-    demo.end_jobs()
-    demo.kubectl("delete", "namespace", "staging")
-    demo.kubectl("scale", "nodeset", "workers", "--replicas=4")
-    demo.charts.wait("nodeset/workers", "Ready", within=60)

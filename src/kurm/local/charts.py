@@ -58,8 +58,6 @@ class Charts:
             self.wait(f"nodeset/{NODE_SET}", "Ready")
             self.wait(f"slurmcluster/{CLUSTER}", "Ready")
             self.login_of(CLUSTER, NAMESPACE, self.login)
-            # Login pods of another image may just be taking the place of the old ones.
-            wait_until(self._closed, LOGIN_DEADLINE, f"nobody can log in after {LOGIN_DEADLINE:.0f} s: {{reason}}")
 
     def install_operator(self, images: Mapping[str, str]) -> None:
         """Install or upgrade the chart `kurm` with these images, by target, and wait for its operator."""
@@ -101,21 +99,27 @@ class Charts:
         return {"name": "researcher", "uid": 10001, "sshKeys": [self.login.public_key()]}
 
     def login_of(self, name: str, namespace: str, login: Login) -> Login:
-        """Write down where a cluster's login nodes are, and the host key by which they are known."""
+        """Write down where a cluster's login nodes are and the host key they are known by; wait until one lets us in.
+
+        Raises LocalError when nobody can log in in time. A cluster takes jobs before its login pods are there, and
+        those of another image may just be taking the place of the old ones.
+        """
         service = self.get(f"service/{name}-login", namespace)
         keys = self.get(f"secret/{name}-ssh-host-keys", namespace)["data"]
         public = next(content for key, content in keys.items() if key.endswith(".pub"))
         port = service["spec"]["ports"][0]["nodePort"]
         login.write(str(self.cluster.layout.nodes[0].address), port, base64.b64decode(public).decode())
-        return login
 
-    def _closed(self) -> str:
-        try:
-            self.cluster.kubectl(f"--namespace={NAMESPACE}", "rollout", "status", f"deployment/{CLUSTER}-login")
-            self.login.ssh("sinfo", deadline=15.0)
-        except LocalError as error:
-            return str(error)
-        return ""
+        def closed() -> str:
+            try:
+                self.cluster.kubectl(f"--namespace={namespace}", "rollout", "status", f"deployment/{name}-login")
+                login.ssh("sinfo", deadline=15.0)
+            except LocalError as error:
+                return str(error)
+            return ""
+
+        wait_until(closed, LOGIN_DEADLINE, f"nobody can log in after {LOGIN_DEADLINE:.0f} s: {{reason}}")
+        return login
 
     def _given(self, name: str, values: dict[str, Any]) -> tuple[str, str]:
         path = self._values / f"{name}.json"
