@@ -1,0 +1,31 @@
+"""JobRequest: what an allocation asks of Slurm. Pure; `kurm.slurm.allocations` says it in Slurm's words."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """One Slurm job with `slots`, of which each holds one pod; a single pod is one slot on one node."""
+
+    name: str
+    """`namespace/name.uid8`: with Slurm's singleton dependency no second one of that name lives beside it."""
+    signature: str
+    """What the job bears as `admin_comment`, which users cannot write: `kurm:CLUSTER_UID:OWNER`."""
+    slots: int
+    cpus: int
+    """Of each slot; whole ones, as Slurm counts."""
+    memory: int
+    """MiB of each slot."""
+    gres: tuple[str, ...] = ()
+    """Of each node, in Slurm's words with counts: `gpu:h100:8`. A pod with GRES holds the node's whole share of it."""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    time_limit: int | None = None
+    """Minutes; None for the partition's own."""
+    constraint: str = ""
+    reservation: str = ""
+    licenses: str = ""
+    comment: str = ""
+    exclusive: bool = False
+    """Whether nothing else is to run on its nodes."""
