@@ -32,12 +32,13 @@ def state(demo: Demo, node: str) -> str:
 def ended(demo: Demo, since: str, *jobs: str) -> set[str]:
     """Return how these jobs have ended, each start of them: a job that was requeued has had several.
 
-    Since a time of the login node's: a slurmctld that has lost its state gives numbers out a second time.
+    Those that were submitted since a time of the login node's: a slurmctld that has lost its state gives numbers out a
+    second time, and sacct holds the jobs that were lost for running.
     """
-    said = demo.ssh(f"sacct -n -X -D -P -S {since} -j {','.join(jobs)} -o JobID,State,Restarts")
-    lines = [line.split("|") for line in said.split()]
-    assert {job for job, *_ in lines} == set(jobs)
-    return {f"{state} {restarts}" for _, state, restarts in lines}
+    said = demo.ssh(f"sacct -n -X -D -P -j {','.join(jobs)} -o Submit,JobID,State,Restarts")
+    lines = [words for words in (line.split("|") for line in said.splitlines()) if words[0] >= since]
+    assert {job for _, job, *_ in lines} == set(jobs)
+    return {f"{state} {restarts}" for *_, state, restarts in lines}
 
 
 def test_kubectl_drain_waits_for_the_job_and_uncordon_gives_the_node_back(demo: Demo) -> None:
