@@ -12,6 +12,8 @@ Q = TypeVar("Q")
 
 _SPARSE = 64
 """Bits up to which they are looked for one by one."""
+_QUESTIONS = 128
+_ONE = ord("1")
 
 
 class Roster:
@@ -78,9 +80,6 @@ class Roster:
             return tuple(self._names[place] for place in islice(places(mask), most))
         return tuple(compress(self._names, map(int, reversed(f"{mask:b}"))))
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._places.values())
-
 
 def places(mask: int) -> Iterator[int]:
     """Yield the places of a mask, the lowest first."""
@@ -90,31 +89,36 @@ def places(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def of_places(found: Iterable[int], length: int) -> int:
-    """Return the mask of many places, all below `length`."""
+def of_places(found: Iterable[int]) -> int:
+    """Return the mask of places."""
     chosen = list(found)
     if len(chosen) <= _SPARSE:
         return sum(1 << place for place in chosen)
-    bits = bytearray(b"0") * length
+    last = max(chosen)
+    bits = bytearray(b"0") * (last + 1)
     for place in chosen:
-        bits[length - 1 - place] = ord("1")
+        bits[last - place] = _ONE
     return int(bits, 2)
 
 
 class Answers(Generic[Q]):
     """To each question the nodes of which it holds. Questions that nobody has asked for long are forgotten."""
 
-    def __init__(self, roster: Roster, holds: Callable[[Q, int], bool], most: int = 512) -> None:
-        """`holds(question, place)` says it of one node; `most`: how many questions are remembered."""
-        self._roster, self._holds, self._most = roster, holds, most
+    def __init__(
+        self, holds: Callable[[Q, int], bool], all_of: Callable[[Q], Iterable[int]], most: int = _QUESTIONS
+    ) -> None:
+        """`holds(question, place)` says it of one node, `all_of(question)` names the places of which it holds.
+
+        `most`: how many questions are remembered. A node that changes costs some 2 us for each of them.
+        """
+        self._holds, self._all_of, self._most = holds, all_of, most
         self._masks: dict[Q, int] = {}
 
     def of(self, question: Q) -> int:
         """Return the nodes of which it holds."""
         mask = self._masks.pop(question, None)
         if mask is None:
-            holds = self._holds
-            mask = of_places((place for place in self._roster if holds(question, place)), self._roster.all.bit_length())
+            mask = of_places(self._all_of(question))
             if len(self._masks) >= self._most:
                 del self._masks[next(iter(self._masks))]
         self._masks[question] = mask
