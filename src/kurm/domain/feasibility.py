@@ -130,7 +130,7 @@ class Nodes:
         place = self._roster.place(name)
         if place is not None and place in self._nodes:
             self._file(1 << place, self._nodes.pop(place), None)
-            self._enough.forget(place)
+            self._enough.changed(place)
 
     def verdicts(self, constraint: Constraint) -> tuple[Verdict, ...]:
         """Return a verdict for each share of its GRES that nodes have, the smallest share first.

@@ -75,19 +75,14 @@ class Occupancy:
             self._allocatable.pop(name, None)
         else:
             self._allocatable[name] = allocatable
-        self.seen(name)
-
-    def seen(self, name: str) -> None:
-        """Heed that a node has got a place in the roster, or has changed."""
         place = self._roster.place(name)
         if place is not None:
             self._fitting.changed(place)
-            self._clashing.changed(place)
 
-    def forget(self, place: int) -> None:
-        """Heed that a node is to lose its place in the roster."""
-        self._fitting.forget(place)
-        self._clashing.forget(place)
+    def seen(self, place: int) -> None:
+        """Heed that a place in the roster has got another node, or none."""
+        self._fitting.changed(place)
+        self._clashing.changed(place)
 
     def put(self, uid: str, node: str, resources: Resources, ports: Collection[Port] = ()) -> None:
         """Count a pod that has a node, or is just being bound; said again it is still one, elsewhere it moves."""

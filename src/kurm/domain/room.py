@@ -119,7 +119,7 @@ class Room:
             self._fitting.clear()
             return
         for name in found:
-            self.seen(name)
+            self._moved(name, self._fitting.changed)
 
     def hold(self, owner: str, layout: Mapping[str, int], shape: Shape) -> None:
         """Heed a grant: slots by node. Said again for the same owner it takes the place of what was said before."""
@@ -178,15 +178,9 @@ class Room:
         """
         self._fitting.deny((shape, slots), allowed)
 
-    def seen(self, name: str) -> None:
-        """Heed that a node has got a place in the roster, or has changed."""
-        place = self._roster.place(name)
-        if place is not None:
-            self._fitting.changed(place)
-
-    def forget(self, place: int) -> None:
-        """Heed that a node is to lose its place in the roster."""
-        self._fitting.forget(place)
+    def seen(self, place: int) -> None:
+        """Heed that a place in the roster has got another node, or none."""
+        self._fitting.changed(place)
 
     def _own_new(self, names: set[str]) -> None:
         """Sum up what we hold of nodes that Slurm has had no record of before."""
