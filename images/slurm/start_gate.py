@@ -79,7 +79,7 @@ class Node(NamedTuple):
 
 def records(text: str) -> list[Record]:
     """Read the file of annotations: a line `key="value"` for each, quoted as Go does it, so without line breaks."""
-    lines = (line.partition("=") for line in text.splitlines() if line.startswith(_KEY))
+    lines = (line.partition("=") for line in text.split("\n") if line.startswith(_KEY))
     return [record(key.removeprefix(_KEY), value.strip('"')) for key, _, value in lines]
 
 
@@ -156,10 +156,11 @@ def jobs(numbers: Iterable[int]) -> dict[int, Job] | None:
     """
     asked = set(numbers)
     said = _scontrol("--oneliner", commands="".join(f"show job {number}\n" for number in sorted(asked)))
-    return _answers(asked, said)
+    return answered(asked, said)
 
 
-def _answers(asked: set[int], said: str | None) -> dict[int, Job] | None:
+def answered(asked: set[int], said: str | None) -> dict[int, Job] | None:
+    """Read what scontrol said of jobs; None unless it has an answer for each."""
     found = [match for line in (said or "").splitlines() if (match := _JOB.match(line))]
     known = {int(match[1]): Job(match[2], match[3], match[4]) for match in found if int(match[1]) in asked}
     return known if said is not None and len(known) + said.count(_UNKNOWN_JOB) == len(asked) else None
@@ -167,10 +168,11 @@ def _answers(asked: set[int], said: str | None) -> dict[int, Job] | None:
 
 def node(name: str) -> Node | None:
     """Ask slurmctld what is left of a node; None if it does not answer."""
-    return _left(_scontrol("--oneliner", "--details", "show", "node", name))
+    return left_of(_scontrol("--oneliner", "--details", "show", "node", name))
 
 
-def _left(said: str | None) -> Node | None:
+def left_of(said: str | None) -> Node | None:
+    """Read what scontrol said of a node; None if that is no node."""
     fields = dict(re.findall(r"(?:^|\s)(\w+)=(\S*)", said or ""))
     try:
         cpus = int(fields["CPUEfctv"]) - int(fields["CPUAlloc"])
@@ -244,11 +246,11 @@ class Gate:
         more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
         return named(pods[0], self._known) + more
 
-    def drain(self) -> None:
+    def drain(self, waited: float) -> None:
         """Take the node out, unless somebody has: with the reason by which slurmctld would do it nobody could tell."""
         left = node(self.name)
         if left is None or not left.drained:
-            reason = f"Reason=start-gate: {self.why}, for {WAIT:.0f} s"
+            reason = f"Reason=start-gate: {self.why}, for {waited:.0f} s"
             _scontrol("update", f"NodeName={self.name}", "State=DRAIN", reason)
 
 
@@ -283,16 +285,16 @@ def say(text: str) -> None:
         pass  # there is no such log where nobody runs us in a container
 
 
-def wait(gate: Gate) -> int:
-    """Return 0 when the job may start, 1 when it has waited in vain."""
+def wait(gate: Gate, at_most: float = WAIT) -> int:
+    """Return 0 when the job may start, 1 when it has waited in vain for `at_most` seconds and the node is drained."""
     begun, said = time.monotonic(), ""
     while gate.held():
         if gate.why != said:
             said = gate.why
             say(f"job {gate.job} waits for {said}")
-        if time.monotonic() - begun > WAIT:
-            gate.drain()
-            say(f"job {gate.job} cannot start here: it waited {WAIT:.0f} s for {said}")
+        if time.monotonic() - begun > at_most:
+            gate.drain(at_most)
+            say(f"job {gate.job} cannot start here: it waited {at_most:.0f} s for {said}")
             return 1
         time.sleep(LOOK_EVERY)
     if said:
