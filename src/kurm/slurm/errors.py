@@ -86,6 +86,18 @@ class ControllerAway(ApiError):
     """slurmrestd answers and slurmctld does not: it is starting, or gone. Whether it got the request is unknown."""
 
 
+class NoRoom(ApiError):
+    """An immediate start found no free nodes, licences or share of a limit: it may find them later."""
+
+
+class Behind(ApiError):
+    """An immediate start would overtake a job of a higher priority that waits for the same nodes."""
+
+
+class StillHeld(ApiError):
+    """A job of this name lives, and there is to be only one (dependency=singleton)."""
+
+
 class NoReason(ApiError):
     """Slurm failed without saying why (error -1): a refused reconfigure, a node line that does not parse."""
 
