@@ -43,9 +43,7 @@ class LayoutAnswer(Answer):
     nodes: tuple[NodeLayout, ...] | None = None
 
 
-async def allocate(
-    session: Session, request: JobRequest, *, excluded: str = "", deadline: float | None = None
-) -> int:
+async def allocate(session: Session, request: JobRequest, *, excluded: str = "", deadline: float | None = None) -> int:
     """Start a job now, on no node of `excluded` (a host list), and return its id.
 
     Raises NoRoom (no room now; it may preempt others by that, so ask only where there is room), Behind (a job of a
