@@ -121,7 +121,8 @@ class Snapshot:
     epoch: str = ""
     """slurmctld's present life."""
     ended: Mapping[int, str] = field(default_factory=dict)
-    """Jobs that have ended in this life of slurmctld, and how, in Slurm's word (NODE_FAIL, CANCELLED, ...)."""
+    """Jobs of this owner that have ended in this life of slurmctld, and how, in Slurm's word (NODE_FAIL, CANCELLED,
+    ...); empty while nobody has looked."""
     nodes: Mapping[str, Health] = field(default_factory=dict)
     """Of the pods' and jobs' nodes; one that is not named is DEAD: it was deleted."""
     unfit: Mapping[str, str] = field(default_factory=dict)
@@ -319,7 +320,7 @@ def _cover(seen: Snapshot) -> Iterator[Instruction]:
         elif seen.nodes.get(pod.node, Health.DEAD) is Health.DEAD:
             if pod.leaving and seen.force and not pod.foreign:
                 yield EndPod(pod.uid, "NodeDead", f"node {pod.node} is dead, and the pod stays Terminating", within=0.0)
-        elif pod.job and pod.epoch == seen.epoch:
+        elif pod.job in seen.ended or (pod.job and pod.epoch == seen.epoch):
             yield from _after_end(seen, pod, forgotten)
         else:
             forgotten.setdefault(pod.node, []).append(pod)
@@ -335,7 +336,7 @@ def _after_end(seen: Snapshot, pod: Pod, forgotten: dict[str, list[Pod]]) -> Ite
             forgotten.setdefault(pod.node, []).append(pod)
     elif pod.leaving:
         return
-    elif how is None:
+    elif not how:
         yield LookBack(pod.job)
     else:
         yield EndPod(pod.uid, "SlurmJobEnded", f"Slurm job {pod.job} has ended: {how}")
