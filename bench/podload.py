@@ -20,10 +20,12 @@ from kurm.kube.cache import Cache, Change
 from kurm.kube.errors import NotFound
 from kurm.kube.resources import NAMESPACES, PODS, Condition, Key, Narrow, Object
 from kurm.kube.session import Session
-from kurm.kube.watch import Selection
+from kurm.kube.watch import Pace, Selection
 
 PLACE = "load"
 """Namespace of the pods."""
+AT_ONCE = Pace(gulp=0.0)
+"""No change is left to gather: that would be a part of what is measured."""
 LOOK = 0.02
 """Seconds between looks at whether all is as it should be."""
 
@@ -83,7 +85,7 @@ class Load:
         self.moved = asyncio.Event()
         """Set at each change."""
         self._numbers = count()
-        self._cache = Cache(kube, PODS.of(Pod), Selection(namespace=PLACE))
+        self._cache = Cache(kube, PODS.of(Pod), Selection(namespace=PLACE), pace=AT_ONCE)
         self._cache.on_change(self._hear)
         self._work: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
 
