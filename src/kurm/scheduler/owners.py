@@ -1,0 +1,157 @@
+"""Which pods belong to which owner of an allocation, kept from the watches of pods and Jobs."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kurm.domain.asks import RefusedError
+from kurm.domain.gangs import Owner, job_of, natural, owner_of, rank
+from kurm.kube.cache import Change
+from kurm.scheduler.objects import BatchJob, Pod
+from kurm.scheduler.pool import Pool, is_guest
+
+CONFIRMED_WITHIN = 90.0
+"""Seconds of its grace that a pod may have left as its job is cancelled, though nobody has confirmed that it is gone:
+the start gate of its node holds the next job for longer than that (docs/design/start-gate.md)."""
+
+
+@dataclass
+class Members:
+    """The pods of an owner that are there, by UID, ended ones too."""
+
+    owner: Owner
+    foreign: bool = False
+    """Whether another scheduler has placed them."""
+    pods: dict[str, Pod] = field(default_factory=dict)
+    ghosts: set[str] = field(default_factory=set)
+    """Those of `pods` that nobody sees any more, and whose containers may still run."""
+    problem: str = ""
+    """Why these pods can have no allocation, in words: their annotations make no gang."""
+
+    def there(self) -> list[Pod]:
+        """Return those that have not ended, in the order of their names."""
+        found = [pod for pod in self.pods.values() if not pod.over]
+        return sorted(found, key=lambda pod: natural(pod.metadata.name)) if len(found) > 1 else found
+
+    def rank(self, pod: Pod) -> int:
+        """Return which slot a pod shall have, -1 for any."""
+        found = rank(pod) if self.owner.indexed else None
+        return -1 if found is None else found
+
+
+class Owners:
+    """The table. `look_at` is called with each owner of which a pod has changed."""
+
+    def __init__(self, pool: Pool, look_at: Callable[[str], None]) -> None:
+        self._pool, self._look_at = pool, look_at
+        self._members: dict[str, Members] = {}
+        self._of: dict[str, str] = {}  # pod's UID -> owner
+        self._since: dict[str, float] = {}
+        self._homeless: dict[str, dict[str, Pod]] = {}  # by the UID of a Job that is not known yet
+        pool.pods.on_change(self._heed_own)
+        pool.foreign.on_change(self._heed_foreign)
+        pool.jobs.on_change(self._heed_job)
+
+    def get(self, owner: str) -> Members | None:
+        """Return the pods of an owner, None if there are none."""
+        return self._members.get(owner)
+
+    def of(self, uid: str) -> str:
+        """Return the owner that a pod belongs to; empty if it is not known."""
+        return self._of.get(uid, "")
+
+    def seen_for(self, uid: str) -> float:
+        """Return for how many seconds a pod has been known."""
+        now = asyncio.get_running_loop().time()
+        return now - self._since.get(uid, now)
+
+    def bound(self) -> tuple[str, ...]:
+        """Return the owners of whom a pod is bound."""
+        return tuple(
+            owner
+            for owner, members in self._members.items()
+            if any(pod.spec.node_name and not pod.over for pod in members.pods.values())
+        )
+
+    def all(self) -> tuple[str, ...]:
+        """Return all owners that have pods."""
+        return tuple(self._members)
+
+    def waiting(self) -> tuple[str, ...]:
+        """Return the owners of whom a pod waits."""
+        return tuple(
+            owner
+            for owner, members in self._members.items()
+            if any(not pod.spec.node_name and not pod.over for pod in members.pods.values())
+        )
+
+    def _heed_own(self, change: Change[Pod]) -> None:
+        self._heed(change, foreign=False)
+
+    def _heed_foreign(self, change: Change[Pod]) -> None:
+        self._heed(change, foreign=True)
+
+    def _heed(self, change: Change[Pod], *, foreign: bool) -> None:
+        pod = change.new or change.old
+        if pod is None or (foreign and not (is_guest(pod) and self._pool.owns(pod.spec.node_name))):
+            return
+        uid = pod.metadata.uid
+        if change.new is None:
+            self._vanished(pod)
+            return
+        owner = self._of.get(uid) or self._file(pod, foreign=foreign)
+        if owner:
+            self._members[owner].pods[uid] = pod
+            self._look_at(owner)
+
+    def _heed_job(self, change: Change[BatchJob]) -> None:
+        """File the pods that have come before their Job."""
+        if change.new is not None:
+            for uid, pod in self._homeless.pop(change.new.metadata.uid, {}).items():
+                self._heed(Change(pod.key, None, pod), foreign=False)
+                self._since.setdefault(uid, asyncio.get_running_loop().time())
+
+    def _file(self, pod: Pod, *, foreign: bool) -> str:
+        """Return to whom a new pod belongs; nobody while its Job is not known."""
+        metadata, problem = pod.metadata, ""
+        found = Owner(metadata.uid, metadata.namespace, metadata.name)
+        if not foreign:
+            uid = job_of(pod)
+            job = next(iter(self._pool.jobs.by("uid", uid)), None) if uid else None
+            if uid and job is None:
+                self._homeless.setdefault(uid, {})[metadata.uid] = pod
+                return ""
+            try:
+                found = owner_of(pod, job.spec if job else None)
+            except RefusedError as error:
+                problem = str(error)
+        self._of[metadata.uid] = found.id
+        self._since[metadata.uid] = asyncio.get_running_loop().time()
+        self._members.setdefault(found.id, Members(found, foreign=foreign, problem=problem))
+        return found.id
+
+    def _vanished(self, pod: Pod) -> None:
+        """Heed that a pod is no longer there. Only its kubelet knows whether it is gone; it says so by the phase."""
+        uid = pod.metadata.uid
+        left = pod.spec.termination_grace_period_seconds - CONFIRMED_WITHIN
+        owner = self._of.get(uid)
+        if owner is not None and pod.spec.node_name and not pod.over and left > 0:
+            members = self._members[owner]
+            members.pods[uid] = pod
+            members.ghosts.add(uid)
+            asyncio.get_running_loop().call_later(left, self._drop, uid)
+            self._look_at(owner)
+        else:
+            self._drop(uid)
+
+    def _drop(self, uid: str) -> None:
+        self._since.pop(uid, None)
+        owner = self._of.pop(uid, None)
+        if owner is None:
+            return
+        members = self._members[owner]
+        members.pods.pop(uid, None)
+        members.ghosts.discard(uid)
+        if not members.pods:
+            del self._members[owner]
+        self._look_at(owner)

@@ -1,0 +1,132 @@
+"""What is to be asked of Slurm for an owner now: the request, the nodes that are out, and why it must wait."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from kurm.domain.allocation import Job, Obstacle
+from kurm.domain.asks import Ask, RefusedError
+from kurm.domain.feasibility import Constraint
+from kurm.domain.gangs import gather
+from kurm.domain.jobrequest import JobRequest
+from kurm.domain.placing import Prospect
+from kurm.scheduler.ledger import Ledger
+from kurm.scheduler.objects import Pod
+from kurm.scheduler.owners import Members
+from kurm.scheduler.room import SlurmRoom
+from kurm.scheduler.terrain import Terrain, size_of
+from kurm.slurm.hostlist import compress
+
+INFEASIBLE_FOR = 60.0
+"""Seconds until a pod that no node can take is looked at again; a node that comes or changes has it looked at, too."""
+REMEMBERED = 256
+"""Sets of excluded nodes that are remembered as text: of 10,000 nodes each takes a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an owner is to ask for."""
+
+    ask: Ask
+    request: JobRequest
+    excluded: str = ""
+    """A host list."""
+    prospect: Prospect | None = None
+    """None for pods that are bound already: nothing is asked for them but what they have."""
+    obstacle: Obstacle | None = None
+
+    @property
+    def room(self) -> bool:
+        """Whether it may start now."""
+        return self.prospect is not None and self.prospect.room
+
+
+class Prospects:
+    """Says it, and keeps account of what Slurm gives."""
+
+    def __init__(self, terrain: Terrain, ledger: Ledger, room: SlurmRoom) -> None:
+        self._terrain, self._ledger, self._room = terrain, ledger, room
+        self._texts: dict[int, str] = {}
+        self._held: set[str] = set()
+        ledger.on_freed(self.released)
+
+    def wish(self, members: Members, there: list[Pod], *, avoid: Collection[str]) -> Wish:
+        """Return what to ask for the pods of an owner that have not ended, of which there is one at least."""
+        owner, placing = members.owner, self._terrain.placing
+        name, signature = owner.job_name, self._ledger.signature(owner.id)
+        staying = [pod for pod in there if not pod.leaving] or there
+        plain = _plain(staying[0])
+        if members.foreign:
+            return Wish(plain, plain.request(name, signature, slots=owner.size))
+        if members.problem:
+            refused = Obstacle("Refused", members.problem)
+            return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
+        try:
+            gathered = gather(owner, [(pod, self._terrain.rules.ask(pod)) for pod in staying])
+        except RefusedError as error:
+            refused = Obstacle("Refused", str(error))
+            return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
+        ask = gathered.ask
+        found = placing.prospect(ask, slots=owner.size, avoid=avoid)
+        obstacle = None
+        if gathered.waits_for:
+            obstacle = Obstacle("GangIncomplete", gathered.waits_for)
+        elif not found.feasible:
+            obstacle = Obstacle("Infeasible", placing.sentence(found), INFEASIBLE_FOR)
+        request = ask.request(name, signature, slots=owner.size, gres=found.gres, per_node=found.per_node)
+        return Wish(ask, request, self._excluded(found), found, obstacle)
+
+    def _excluded(self, found: Prospect) -> str:
+        text = self._texts.get(found.version)
+        if text is None:
+            if len(self._texts) >= REMEMBERED:
+                self._texts.clear()
+            text = self._texts[found.version] = ",".join(compress(self._terrain.placing.excluded(found)))
+        return text
+
+    def refusal(self, wish: Wish, pod: Pod, node: str) -> str:
+        """Return why a pod must not be bound to a node that Slurm has granted, empty if it may."""
+        return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid)
+
+    def no_room(self, wish: Wish) -> None:
+        """Heed that Slurm had no room for it now."""
+        if wish.prospect is not None:
+            self._terrain.placing.no_room(wish.prospect)
+
+    def granted(self, owner: str, wish: Wish, jobs: Iterable[Job]) -> None:
+        """Heed what Slurm has given an owner, by all of its jobs."""
+        layout: dict[str, int] = {}
+        for job in jobs:
+            _add(layout, job.slots or {})
+        slots, gres = wish.request.slots, wish.request.gres
+        if layout:
+            self._held.add(owner)
+            self._terrain.placing.room.hold(owner, layout, wish.ask.shape(slots, gres, wish.request.slots_per_node))
+
+    def released(self, owner: str, job: Job, left: Iterable[Job]) -> None:
+        """Heed that a job has ended; `left` are those that the owner still has."""
+        room = self._terrain.placing.room
+        if not any(True for _ in left) and owner in self._held:
+            self._held.discard(owner)
+            room.release(owner)
+        elif job.hosts:  # it is of before our time, or one of several
+            room.doubt(job.hosts)
+            self._room.want()
+
+    def count(self, pod: Pod, node: str) -> None:
+        """Count a pod that is being bound."""
+        self._terrain.count(pod, node)
+
+    def discount(self, pod: Pod) -> None:
+        """Count a pod no longer that was not bound after all."""
+        self._terrain.discount(pod)
+
+
+def _plain(pod: Pod) -> Ask:
+    """Return what a pod takes, whatever else it asks: enough to pin it where it is."""
+    size = size_of(pod)
+    return Ask(Constraint(cpus=size.cpus, memory=size.mebibytes), size, cpus=size.cpus, memory=size.mebibytes)
+
+
+def _add(layout: dict[str, int], slots: Mapping[str, int]) -> None:
+    for node, count in slots.items():
+        layout[node] = layout.get(node, 0) + count
