@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common import percentile
-from podload import Load, Shape
+from podload import EndedError, Load, Shape
 from podworld import Contender, PodWorld, grown
 from process import Daemon
 
@@ -89,14 +89,17 @@ class Meter:
 
 
 @contextmanager
-def running(contender: Contender) -> Iterator[Daemon]:
+def running(bench: Bench, contender: Contender) -> Iterator[Daemon]:
     """Run a scheduler; say what it said last if something fails."""
     with contender.run() as scheduler:
+        bench.load.ended = scheduler.process.poll
         try:
             yield scheduler
-        except (TimeoutError, AssertionError):
+        except (TimeoutError, EndedError):
             print(f"{contender.title} said last:\n{scheduler.log.read_text()[-3000:]}", flush=True)
             raise
+        finally:
+            bench.load.ended = lambda: None
 
 
 async def warm(bench: Bench, contender: Contender) -> None:
@@ -108,7 +111,7 @@ async def warm(bench: Bench, contender: Contender) -> None:
 async def latency(bench: Bench, contender: Contender, rates: tuple[float, ...]) -> None:
     """Create pods at a steady rate into free room: from created to bound."""
     load = bench.load
-    with running(contender) as scheduler:
+    with running(bench, contender) as scheduler:
         await warm(bench, contender)
         for rate in rates:
             meter = Meter(bench, scheduler)
@@ -126,7 +129,7 @@ async def drain(bench: Bench, contender: Contender) -> None:
     load, number = bench.load, bench.drained
     names = await load.create(number, contender.scheduler_name)
     begun = time.monotonic()
-    with running(contender) as scheduler:
+    with running(bench, contender) as scheduler:
         meter = Meter(bench, scheduler)
         await load.all_bound(names, within=SETTLE)
         times = sorted(load.bound[name][0] for name in names)
@@ -153,7 +156,7 @@ async def contended(bench: Bench, contender: Contender, waiting: int, released: 
     Then delete large ones, one after another: from the deletion to the bind of one that has waited.
     """
     load, name = bench.load, contender.scheduler_name
-    with running(contender):
+    with running(bench, contender):
         large = await load.create(len(bench.world.names), name, LARGE)
         await load.all_bound(large, within=SETTLE)
         queued = await load.create(waiting, name, LARGE)
@@ -180,7 +183,7 @@ async def one_released(load: Load, victim: str) -> float:
 async def gangs(bench: Bench, contender: Contender, sizes: tuple[int, ...]) -> None:
     """Create the pods of a gang: from the first that was sent, and from the last that was made, to the last bound."""
     load = bench.load
-    with running(contender):
+    with running(bench, contender):
         await warm(bench, contender)
         for size in sizes:
             marks = {"slurm.kurm.dev/gang": f"gang-{size}", "slurm.kurm.dev/gang-size": str(size)}
@@ -199,7 +202,7 @@ async def gangs(bench: Bench, contender: Contender, sizes: tuple[int, ...]) -> N
 async def known(bench: Bench, contender: Contender, pods: int) -> None:
     """Have so many pods bound: what their scheduler holds in memory."""
     load = bench.load
-    with running(contender) as scheduler:
+    with running(bench, contender) as scheduler:
         await warm(bench, contender)
         begun = time.monotonic()
         names = await load.create(pods - len(load.bound), contender.scheduler_name)
