@@ -7,12 +7,15 @@ With --history an earlier record is checked again, and nothing is run.
 
 import argparse
 import asyncio
+import logging
 import secrets
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+
+import structlog
 
 from chaos.checker import Breach, check
 from chaos.history import AnyEvent, Fault, PodSeen, SlurmTold, ordered, read
@@ -26,6 +29,8 @@ SHOWN = 5
 def main() -> int:
     """Run, check and tell; return the exit status."""
     given = arguments()
+    # What the clients say of each death would bury what is found.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if given.history:
         events = read(given.history)
         return tell(check(events), events, f"--history {given.history}")

@@ -17,7 +17,6 @@ import msgspec
 from chaos.history import AnyEvent, Job, PodSeen, Quiet, SlurmSilent, SlurmTold
 from chaos.replay import Pod, Replay, leaves, without_allocation
 
-
 GIVEN_UP = ("Infeasible", "Refused")
 
 
