@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from chaos.checker import Breach, check
-from chaos.history import AnyEvent, Fault, PodSeen, SlurmTold, ordered, read
+from chaos.history import Event, Fault, PodSeen, SlurmTold, ordered, read
 from chaos.report import report
 from chaos.run import Plan, run
 
@@ -52,7 +52,7 @@ def main() -> int:
         return status or int(bool(result.crashes))
 
 
-def tell(breaches: list[Breach], events: list[AnyEvent], again: str) -> int:
+def tell(breaches: list[Breach], events: list[Event], again: str) -> int:
     """Print what was found, and how to see it again; return the exit status."""
     for breach in breaches[:SHOWN]:
         print(f"\n{report(breach, events)}")
@@ -65,7 +65,7 @@ def tell(breaches: list[Breach], events: list[AnyEvent], again: str) -> int:
     return 1
 
 
-def summary(events: list[AnyEvent], seconds: float) -> str:
+def summary(events: list[Event], seconds: float) -> str:
     """Return what happened, in numbers."""
     faults = Counter(f"{event.kind} {event.target}" for event in events if isinstance(event, Fault) and not event.over)
     pods = {event.uid for event in events if isinstance(event, PodSeen)}

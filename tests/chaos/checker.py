@@ -14,7 +14,7 @@ from itertools import combinations
 
 import msgspec
 
-from chaos.history import AnyEvent, Job, PodSeen, Quiet, SlurmSilent, SlurmTold
+from chaos.history import Event, Job, PodSeen, Quiet, SlurmSilent, SlurmTold
 from chaos.replay import Pod, Replay, leaves, without_allocation
 
 GIVEN_UP = ("Infeasible", "Refused")
@@ -61,7 +61,7 @@ class Checker:
         self._answered: float | None = None
         """When slurmctld answered last; None if it did not since."""
 
-    def tell(self, event: AnyEvent) -> None:
+    def tell(self, event: Event) -> None:
         """Take in the next event."""
         before = self.replay.quiet_since
         self.replay.tell(event)
@@ -253,7 +253,7 @@ def head_that_fits(told: SlurmTold) -> Job | None:
     return None
 
 
-def check(events: Iterable[AnyEvent], terms: Terms | None = None) -> list[Breach]:
+def check(events: Iterable[Event], terms: Terms | None = None) -> list[Breach]:
     """Return the breaches of a history whose events are in the order of their times."""
     checker = Checker(terms)
     for event in events:

@@ -183,16 +183,16 @@ class Quiet(Event, frozen=True, tag="quiet"):
 
 AnyEvent: TypeAlias = PodSeen | NodeSeen | SlurmTold | SlurmSilent | Request | Line | Deed | Fault | Quiet
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(AnyEvent)
 
 
-def read(path: Path) -> list[AnyEvent]:
+def read(path: Path) -> list[Event]:
     """Return a recorded history, in the order of its clock."""
     with path.open("rb") as lines:
         return ordered([_decoder.decode(line) for line in lines])
 
 
-def ordered(events: Sequence[AnyEvent]) -> list[AnyEvent]:
+def ordered(events: Sequence[Event]) -> list[Event]:
     """Return events by their times; what was written in this order at one time stays so."""
     return sorted(events, key=lambda event: event.at)
 
@@ -202,15 +202,15 @@ class History:
 
     def __init__(self, path: Path, clock: "Clock") -> None:
         self.path, self.clock = path, clock
-        self.events: list[AnyEvent] = []
+        self.events: list[Event] = []
         self._file = path.open("ab", buffering=0)
 
-    def add(self, event: AnyEvent) -> None:
+    def add(self, event: Event) -> None:
         """Record an event."""
         self.events.append(event)
         self._file.write(_encoder.encode(event) + b"\n")
 
-    def __iter__(self) -> Iterator[AnyEvent]:
+    def __iter__(self) -> Iterator[Event]:
         return iter(ordered(self.events))
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from chaos import scontrol
-from chaos.history import AnyEvent, Clock, History, Line, NodeSeen, PodSeen, Request, SlurmSilent, SlurmTold
+from chaos.history import Clock, Event, History, Line, NodeSeen, PodSeen, Request, SlurmSilent, SlurmTold
 from integration.images.machine import IN_FORCE, Machine
 from kurm.kube.backoff import Backoff
 from kurm.kube.cache import Cache, Change
@@ -179,9 +179,9 @@ class Questions:
         return ""
 
 
-def slurmctld_lines(log: Path, clock: Clock) -> list[AnyEvent]:
+def slurmctld_lines(log: Path, clock: Clock) -> list[Event]:
     """Return the lines of slurmctld's log that tell of jobs; its images' clock is UTC."""
-    found: list[AnyEvent] = []
+    found: list[Event] = []
     for line in log.read_text(errors="replace").splitlines():
         stamp, _, text = line.removeprefix("[").partition("] ")
         if line.startswith("[") and TELLS.search(text):
@@ -191,9 +191,9 @@ def slurmctld_lines(log: Path, clock: Clock) -> list[AnyEvent]:
     return found
 
 
-def scheduler_lines(log: Path, clock: Clock) -> list[AnyEvent]:
+def scheduler_lines(log: Path, clock: Clock) -> list[Event]:
     """Return the lines of the scheduler's log, which are JSON objects; and those of its faults, which are not."""
-    found: list[AnyEvent] = []
+    found: list[Event] = []
     last = 0.0
     for line in log.read_text(errors="replace").splitlines():
         try:
@@ -207,9 +207,9 @@ def scheduler_lines(log: Path, clock: Clock) -> list[AnyEvent]:
     return found
 
 
-def kubernetes_requests(audit: Path, user: str, clock: Clock) -> list[AnyEvent]:
+def kubernetes_requests(audit: Path, user: str, clock: Clock) -> list[Event]:
     """Return the requests of a user that are in the API server's audit log; watches and lists are left out."""
-    found: list[AnyEvent] = []
+    found: list[Event] = []
     for line in audit.read_bytes().splitlines():
         try:
             one = msgspec.json.decode(line, type=dict[str, Any])

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from chaos.history import AnyEvent, Deed, Fault, Job, NodeSeen, PodSeen, Quiet, Request, SlurmSilent, SlurmTold
+from chaos.history import Deed, Event, Fault, Job, NodeSeen, PodSeen, Quiet, Request, SlurmSilent, SlurmTold
 
 ENDING = frozenset({"delete", "force", "end", "gone"})
 """Deeds after which a pod need not stay bound."""
@@ -78,7 +78,7 @@ class Replay:
     """The kind of the first deed that ends a pod, by UID; it may come before the watch has seen the pod."""
     _dead: bool = False
 
-    def tell(self, event: AnyEvent) -> None:
+    def tell(self, event: Event) -> None:
         """Take in the next event."""
         match event:
             case PodSeen():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from chaos.checker import Breach
-from chaos.history import AnyEvent, Deed, Fault, Job, Line, NodeSeen, PodSeen, Quiet, Request, SlurmSilent, SlurmTold
+from chaos.history import Deed, Event, Fault, Job, Line, NodeSeen, PodSeen, Quiet, Request, SlurmSilent, SlurmTold
 
 BEFORE, AFTER = 8.0, 1.0
 """Seconds of the history that are shown around a breach."""
@@ -13,7 +13,7 @@ LONGEST = 360
 """Characters of a line."""
 
 
-def report(breach: Breach, events: Sequence[AnyEvent]) -> str:
+def report(breach: Breach, events: Sequence[Event]) -> str:
     """Return the breach and its slice."""
     lines = list(cut(breach, events))
     if len(lines) > MOST:
@@ -22,7 +22,7 @@ def report(breach: Breach, events: Sequence[AnyEvent]) -> str:
     return "\n".join([str(breach), *lines])
 
 
-def cut(breach: Breach, events: Sequence[AnyEvent]) -> Iterator[str]:
+def cut(breach: Breach, events: Sequence[Event]) -> Iterator[str]:
     """Yield the lines of a breach's slice."""
     names = _names(breach, events)
     first, last = min(breach.begun, breach.at) - BEFORE, breach.at + AFTER
@@ -45,7 +45,7 @@ def _line(at: float, text: str) -> str:
     return f"{at:9.3f} {text[:LONGEST]}"
 
 
-def _names(breach: Breach, events: Sequence[AnyEvent]) -> set[str]:
+def _names(breach: Breach, events: Sequence[Event]) -> set[str]:
     """Return further words by which those concerned are known: names of pods, ids of their jobs."""
     found: set[str] = set()
     for event in events:
@@ -58,7 +58,7 @@ def _names(breach: Breach, events: Sequence[AnyEvent]) -> set[str]:
     return found
 
 
-def _text(event: AnyEvent, subjects: frozenset[str], names: set[str]) -> str:
+def _text(event: Event, subjects: frozenset[str], names: set[str]) -> str:
     """Return an event as a line; empty if it does not concern them."""
     text = ""
     match event:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chaos.checker import Breach, check
 from chaos.faults import Faults
-from chaos.history import AnyEvent, Quiet, ordered
+from chaos.history import Event, Quiet, ordered
 from chaos.kubelet import Kubelet
 from chaos.load import Load
 from chaos.recorder import kubernetes_requests, scheduler_lines, slurmctld_lines
@@ -40,7 +40,7 @@ class Plan:
 class Result:
     """What has come of it."""
 
-    events: list[AnyEvent] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     crashes: list[int] = field(default_factory=list)
     """Exit statuses of schedulers that ended by themselves."""
 
