@@ -5,7 +5,7 @@ import contextlib
 import random
 import re
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from chaos.relay import Trap
@@ -28,11 +28,11 @@ OPENING = re.compile(r"^POST .*/open")
 
 
 class Faults:
-    """One run's faults."""
+    """One run's faults; `only`: the names of those that are meant."""
 
-    def __init__(self, world: World, dice: random.Random) -> None:
+    def __init__(self, world: World, dice: random.Random, only: Sequence[str] = ()) -> None:
         self.world, self.dice = world, dice
-        self._kinds: list[Kind] = [
+        kinds: list[Kind] = [
             (5, self.kill_slurmctld),
             (4, self.forgets),
             (3, self.kill_slurmrestd),
@@ -44,6 +44,7 @@ class Faults:
             (3, self.lose),
             (3, self.both),
         ]
+        self._kinds = [kind for kind in kinds if not only or kind[1].__name__ in only]
 
     async def cycle(self) -> None:
         """Do one, and see that it is over; it lasts its period."""

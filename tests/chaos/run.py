@@ -30,6 +30,8 @@ class Plan:
 
     kills: int
     seed: int
+    faults: Sequence[str] = ()
+    """Which ones, by the names of `Faults`' methods; all if empty."""
     first_only: bool = False
     """Whether the first breach ends it."""
     scheduler: Sequence[str] = ()
@@ -51,18 +53,18 @@ async def run(folder: Path, plan: Plan) -> Result:
     async with world(folder, scheduler=plan.scheduler) as made:
         dice = [random.Random(f"{plan.seed}/{what}") for what in ("kubelet", "load", "faults")]  # noqa: S311
         kubelet = Kubelet(made.kube, made.watch, made.history, dice[0])
-        load, faults = Load(made, kubelet, dice[1]), Faults(made, dice[2])
+        load, faults = Load(made, kubelet, dice[1]), Faults(made, dice[2], plan.faults)
         async with _beside(kubelet.run(), load.sweep()):
             left = plan.kills
             async with _beside(load.run()):
                 await asyncio.sleep(WARM)
-            while left > 0:
+            while True:
                 async with _beside(load.run()):
                     for _ in range(min(ROUND, left)):
                         await faults.cycle()
                         left -= 1
                 await quiet(made, load)
-                if plan.first_only and find(made):
+                if left <= 0 or (plan.first_only and find(made)):
                     break
         result.crashes = made.crashes
         clock = made.history.clock
