@@ -45,11 +45,20 @@ def main() -> int:
         result = asyncio.run(run(folder, plan))
         events = ordered(result.events)
         print(summary(events, time.monotonic() - begun))
-        if result.crashes:
-            print(f"the scheduler ended by itself {len(result.crashes)} times, with {Counter(result.crashes)}")
-            print((folder / "scheduler.log").read_text(errors="replace")[-3000:])
         status = tell(check(events), events, again)
-        return status or int(bool(result.crashes))
+        return status or crashed(result.crashes, (folder / "scheduler.log").read_text(errors="replace"))
+
+
+def crashed(exits: list[int], log: str) -> int:
+    """Tell of schedulers that ended by themselves; return 1 if one did so by an error that nobody had thought of."""
+    if exits:
+        print(
+            f"the scheduler ended by itself {len(exits)} times, with status {sorted(set(exits))}, and was started again"
+        )
+    _, traceback, rest = log.partition("Traceback (most recent call last)")
+    if traceback:
+        print(f"The first error that it did not expect:\n{traceback}{rest[:3000]}")
+    return int(bool(traceback))
 
 
 def tell(breaches: list[Breach], events: list[Event], again: str) -> int:
