@@ -10,7 +10,6 @@ EXTERNAL: they take jobs and have no slurmd. slurmctld runs under its image's in
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -25,16 +24,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from chaos.history import Clock, Fault, History
 from chaos.recorder import Questions, Watch
 from chaos.relay import Relay, Streams
 from integration.apiserver import ApiServer, binaries
 from integration.images.machine import OURS, Machine
 from integration.proxy import Proxy
+from kurm.domain.partition import Partition
 from kurm.domain.selection import claim
 from kurm.kube.resources import NAMESPACES, NODES, Object
 from kurm.kube.session import Session
+from kurm.operator.render import partitions as rendering
 from kurm.slurm import nodes as slurm_nodes
+from kurm.slurm.conf import render
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.syncer.objects import NODE_SET, NODE_SETS, SLURM_CLUSTERS
@@ -54,18 +58,15 @@ INIT_PORT = 6819
 WAIT = 60
 """Seconds after which slurmctld's init opens the partitions without a scheduler."""
 CONFIGURATION = "h1"
-PARTITIONS = {
-    "services": "PriorityTier=100 PreemptMode=OFF DefaultTime=UNLIMITED MaxTime=UNLIMITED",
-    "batch": "Default=YES PriorityTier=1 PreemptMode=CANCEL DefaultTime=1:00:00 MaxTime=1-00:00:00",
-}
+PARTITIONS: list[dict[str, Any]] = [
+    {"name": "services", "tier": 100, "maxTime": "UNLIMITED", "defaultTime": "UNLIMITED"},
+    {"name": "batch", "tier": 1, "default": True, "preemptMode": "CANCEL"},
+]
+"""As a SlurmCluster has them, but for their NodeSets; slurm.conf and the gate are rendered from them."""
 CONF = """\
-ReconfigFlags=KeepPartState
-PreemptType=preempt/partition_prio
-PreemptMode=CANCEL
 SchedulerParameters=bf_interval=1,sched_interval=1
 # Ended jobs are soon forgotten: less to be told each time, and nobody may rely on them.
 MinJobAge=15
-PartitionName=pin Nodes=ALL PriorityTier=65533 Hidden=YES RootOnly=YES PreemptMode=OFF State=UP
 """
 ENTRY = ("-m", "kurm.cli")
 """How the scheduler is started; with a planted fault it is started by another program."""
@@ -98,7 +99,7 @@ class World:
         """Make the resources and the nodes on both sides."""
         for name in (NAMESPACE, PODS):
             await self.kube.create(NAMESPACES, {"metadata": {"name": name}})
-        spec = {"scheduler": {"name": "kurm", "partition": "services"}}
+        spec = {"scheduler": {"name": "kurm", "partition": "services"}, "partitions": partitions()}
         await self.kube.create(SLURM_CLUSTERS.of(Object), self._named(CLUSTER) | {"spec": spec})
         await self.kube.create(NODE_SETS.of(Object), self._named(WORKERS) | {"spec": {"clusterRef": {"name": CLUSTER}}})
         self.names = [f"n{number:02d}" for number in range(NODES_)]
@@ -273,8 +274,13 @@ def port_relay(machine: Machine) -> Iterator[int]:
 def conf() -> str:
     """Return slurm.conf: partitions are DOWN until the init, or the scheduler by it, opens them."""
     kept = [line for line in OURS.splitlines() if not line.startswith("PartitionName")]
-    lines = [f"PartitionName={name} Nodes=ALL {words} State=DOWN" for name, words in PARTITIONS.items()]
-    return "\n".join([*kept, CONF, *lines, ""])
+    found = rendering.lines(convert(partitions(), tuple[Partition, ...]), [WORKERS], gated=True)
+    return "\n".join([*kept, CONF + render(found)])
+
+
+def partitions() -> list[dict[str, Any]]:
+    """Return the partitions, over our only NodeSet."""
+    return [one | {"nodeSets": [WORKERS]} for one in PARTITIONS]
 
 
 @asynccontextmanager
@@ -286,7 +292,7 @@ async def world(folder: Path, *, scheduler: Sequence[str] = ()) -> AsyncIterator
         stack.enter_context(server.run())
         define(server)
         machine = stack.enter_context(Machine(folder / "slurm", conf=conf()).run())
-        gate = json.dumps({"partitions": dict.fromkeys(PARTITIONS, "UP"), "wait": WAIT})
+        gate = rendering.gate(convert(partitions(), tuple[Partition, ...]), f"{WAIT}s")
         machine.project(CONFIGURATION, {"slurm.conf": machine.conf, "kurm-gate": gate})
         machine.start_slurmctld()
         machine.until(CONFIGURATION, lambda: machine.told()["hash"])
