@@ -405,7 +405,7 @@ class Placer:
             if not self.ledger.problem:
                 try:
                     await allocations.nudge(self.slurm)
-                except SlurmError as error:
+                except (SlurmError, NotImplementedError) as error:
                     log.debug("slurm was not nudged", why=str(error))
             await asyncio.sleep(NUDGE_EVERY)
 
