@@ -65,7 +65,8 @@ class Pod(Object):
     @property
     def members(self) -> int:
         """How many of its owner there are to be."""
-        return int(self.metadata.annotations.get(GANG_SIZE, "1"))
+        size = self.metadata.annotations.get(GANG_SIZE, "1")
+        return int(size) if size.isdecimal() else 1
 
     def total(self, resource: str) -> int:
         """Return what its containers ask for, in whole units of the load's own manifests (CPUs, Mi)."""
