@@ -1,7 +1,7 @@
 """Proves the four promises on a history, or says where they were broken. Pure: events in, breaches out.
 
 P1  No pod on a living node stays bound without a live allocation of it for longer than 10 s of time in which Slurm
-    answered. A pod that is told to end (Terminating) does not stay.
+    answered, and no fault kept the scheduler or the API server away. A Terminating pod does not stay.
 P2  Never two live allocations for one slot.
 P3  What a bound pod holds is never given to anyone else: Slurm's jobs and the pods without one fit on each node.
 P4  No pod is lost or stuck: none is ended without a cause, and after each quiet phase all that fit are bound, all that
@@ -14,7 +14,7 @@ from itertools import combinations
 
 import msgspec
 
-from chaos.history import Event, Job, PodSeen, Quiet, SlurmSilent, SlurmTold
+from chaos.history import Event, Fault, Job, PodSeen, Quiet, SlurmSilent, SlurmTold
 from chaos.replay import Pod, Replay, leaves, without_allocation
 
 GIVEN_UP = ("Infeasible", "Refused")
@@ -60,6 +60,10 @@ class Checker:
         """P4: the first waiting job while it would fit (its SLUID), and since when."""
         self._answered: float | None = None
         """When slurmctld answered last; None if it did not since."""
+        self._away: set[str] = set()
+        """Programs that a fault keeps away, without which nothing can be put right."""
+        self._disturbed = False
+        """Whether one was away at any time since slurmctld's last answer."""
 
     def tell(self, event: Event) -> None:
         """Take in the next event."""
@@ -69,12 +73,15 @@ class Checker:
             case SlurmTold():
                 for found in (*self._stay(event), *doubles(event), *self._given_away(event)):
                     self._report(found)
-                self._answered = event.at
+                self._answered, self._disturbed = event.at, bool(self._away)
                 head = head_that_fits(event)
                 if head is None or self._head is None or self._head[0] != head.sluid:
                     self._head = (head.sluid, event.asked) if head else None
             case SlurmSilent():
                 self._answered = None
+            case Fault(target="scheduler" | "kube-apiserver", kind="kill" | "pause"):
+                self._disturbed = True
+                (self._away.discard if event.over else self._away.add)(event.target)
             case PodSeen():
                 self._report(self._without_cause(event))
             case Quiet(over=True) if before is not None:
@@ -92,7 +99,7 @@ class Checker:
         """P1."""
         replay = self.replay
         step = told.at - self._answered if self._answered is not None else 0.0
-        step = step if step <= self.terms.gap else 0.0
+        step = step if step <= self.terms.gap and not self._disturbed else 0.0
         bound = list(replay.bound_before(told.asked))
         bare = {pod.seen.uid: pod for pod in without_allocation(told, bound, ending=False) if pod.stays}
         self._bare = {

@@ -44,6 +44,7 @@ class Faults:
             (3, self.lose),
             (3, self.both),
         ]
+        self._last: set[Callable[[], Awaitable[None]]] = set()
         self._kinds = [kind for kind in kinds if not only or kind[1].__name__ in only]
 
     async def cycle(self) -> None:
@@ -51,7 +52,13 @@ class Faults:
         weights, kinds = zip(*self._kinds, strict=True)
         begun = asyncio.get_running_loop().time()
         period = self.dice.uniform(*PERIOD)
-        await self.dice.choices(kinds, weights)[0]()
+        kind = self.dice.choices(kinds, weights)[0]
+        while kind in self._last and len(kinds) > len(self._last):
+            kind = self.dice.choices(kinds, weights)[0]
+        # Whoever is killed each time before it has come up proves nothing.
+        killers = {self.kill_scheduler, self.kill_scheduler_at_a_step, self.both}
+        self._last = killers if kind in killers else set()
+        await kind()
         await asyncio.sleep(max(0.0, begun + period - asyncio.get_running_loop().time()))
 
     async def kill_slurmctld(self) -> None:

@@ -46,6 +46,14 @@ def test_p1_a_gap_without_any_answer_does_not_count() -> None:
     assert promises(pod(1, node="n1"), told(2), told(30), told(31)) == []
 
 
+def test_p1_time_in_which_a_fault_kept_the_scheduler_away_does_not_count() -> None:
+    """It was killed each time before it could pin: what is counted is what it had."""
+    for target, kind in (("scheduler", "kill"), ("scheduler", "pause"), ("kube-apiserver", "kill")):
+        away, back = (Fault(at=at, kind=kind, target=target, over=over) for at, over in ((5.1, False), (25.1, True)))
+        assert promises(pod(1, node="n1"), away, back, always(2, 30)) == []
+        assert promises(pod(1, node="n1"), away, back, always(2, 40)) == ["P1"]
+
+
 def test_p1_a_pod_that_is_told_to_end_does_not_stay() -> None:
     """Its grace period may be long."""
     bound = pod(1, node="n1")
