@@ -5,7 +5,9 @@ SHELL := /bin/bash
 UV_VERSION := 0.13.9
 BIN := .venv/bin
 
-.PHONY: help demo test lint types unit integration e2e bench down format
+KILLS := 50
+
+.PHONY: help demo test lint types unit integration chaos planted e2e bench down format
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -14,7 +16,7 @@ help: ## Show this
 demo: .venv/ready ## A real cluster, Slurm on it, and an MPI job; leaves it running and says how to look around
 	$(BIN)/kurm local demo
 
-test: lint types unit integration e2e ## Everything that CI runs
+test: lint types unit integration chaos planted e2e ## Everything that CI runs
 
 lint: .venv/ready ## ruff, and the direction of imports
 	$(BIN)/ruff check .
@@ -30,6 +32,14 @@ unit: .venv/ready ## Seconds; needs no root and no cluster
 integration: .venv/ready ## Against a real API server
 	$(BIN)/kurm local build  # takes minutes on a fresh machine, and no test may
 	$(BIN)/pytest tests/integration --timeout=300
+
+chaos: .venv/ready ## Kill what the scheduler needs, and prove its promises [KILLS=50] [SEED=n]
+	$(BIN)/kurm local build
+	PYTHONPATH=tests $(BIN)/python -m chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+planted: .venv/ready ## Faults planted in the scheduler are found: one for each promise
+	$(BIN)/kurm local build
+	$(BIN)/pytest tests/chaos --timeout=300
 
 e2e: .venv/ready ## On a real local cluster named "test"; leaves any other alone
 	$(BIN)/pytest tests/e2e --timeout=1500

@@ -56,6 +56,8 @@ class ApiServer:
     """Admission plugins that are left out. ServiceAccount always is."""
     audited: bool = False
     """Whether every request is written down: who, what, when; see `requests`."""
+    audit_level: str = "Metadata"
+    """`Request` has what was sent, too."""
     port: int = 0
     _etcd_port: int = 0
     _authority: Authority = field(default_factory=lambda: Authority("kurm-test"))
@@ -129,6 +131,10 @@ class ApiServer:
                 raise
         return revision
 
+    def pid(self, name: str = "kube-apiserver") -> int:
+        """Return the process id of a program that runs."""
+        return self._running[name].pid
+
     def resident(self, name: str = "kube-apiserver") -> int:
         """Return the memory that a program holds, in bytes."""
         status = Path(f"/proc/{self._running[name].pid}/status").read_text()
@@ -148,7 +154,7 @@ class ApiServer:
     def _audit(self) -> list[str]:
         if not self.audited:
             return []
-        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": self.audit_level}]}
         path = self.folder / "audit.json"
         path.write_bytes(msgspec.json.encode(policy | {"omitStages": ["RequestReceived", "ResponseStarted"]}))
         return [f"--audit-policy-file={path}", f"--audit-log-path={self.folder}/audit.log"]

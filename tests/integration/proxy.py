@@ -48,7 +48,11 @@ class Proxy:
         if self.refuses:
             writer.transport.abort()
             return
-        there, back = await asyncio.open_connection("127.0.0.1", self.target)
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:  # nobody is there at the moment: whoever asks is told so
+            writer.transport.abort()
+            return
         self._writers |= {writer, back}
         for source, sink in ((reader, back), (there, writer)):
             pipe = asyncio.create_task(self._pipe(source, sink))

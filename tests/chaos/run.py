@@ -1,0 +1,101 @@
+"""One run: the load and the faults in their rhythm, a quiet phase after every ten, and all that was recorded."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.checker import Breach, check
+from chaos.faults import Faults
+from chaos.history import Event, Quiet, ordered
+from chaos.kubelet import Kubelet
+from chaos.load import Load
+from chaos.recorder import kubernetes_requests, scheduler_lines, slurmctld_lines
+from chaos.world import USER, World, world
+
+ROUND = 10
+"""Cycles between two quiet phases."""
+QUIET = 15.0
+"""Seconds of a quiet phase."""
+WARM = 8.0
+"""Seconds of load before the first fault."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done."""
+
+    kills: int
+    seed: int
+    faults: Sequence[str] = ()
+    """Which ones, by the names of `Faults`' methods; all if empty."""
+    first_only: bool = False
+    """Whether the first breach ends it."""
+    scheduler: Sequence[str] = ()
+    """Words that start another scheduler than ours: one with a planted fault."""
+
+
+@dataclass
+class Result:
+    """What has come of it."""
+
+    events: list[Event] = field(default_factory=list)
+    crashes: list[int] = field(default_factory=list)
+    """Exit statuses of schedulers that ended by themselves."""
+
+
+async def run(folder: Path, plan: Plan) -> Result:
+    """Run it, in a folder that is empty."""
+    result = Result()
+    async with world(folder, scheduler=plan.scheduler) as made:
+        dice = [random.Random(f"{plan.seed}/{what}") for what in ("kubelet", "load", "faults")]  # noqa: S311
+        kubelet = Kubelet(made.kube, made.watch, made.history, dice[0])
+        load, faults = Load(made, kubelet, dice[1]), Faults(made, dice[2], plan.faults)
+        async with _beside(kubelet.run(), load.sweep()):
+            left = plan.kills
+            async with _beside(load.run()):
+                await asyncio.sleep(WARM)
+            while True:
+                async with _beside(load.run()):
+                    for _ in range(min(ROUND, left)):
+                        await faults.cycle()
+                        left -= 1
+                await quiet(made, load)
+                if left <= 0 or (plan.first_only and find(made)):
+                    break
+        result.crashes = made.crashes
+        clock = made.history.clock
+        result.events = [
+            *made.history.events,
+            *slurmctld_lines(made.machine.folder / "slurmctld.log", clock),
+            *scheduler_lines(folder / "scheduler.log", clock),
+            *kubernetes_requests(folder / "api/audit.log", USER, clock),
+        ]
+    return result
+
+
+async def quiet(made: World, load: Load) -> None:
+    """Let all come to rest."""
+    await load.calm()
+    for over in (False, True):
+        made.history.add(Quiet(at=made.history.clock.of(time.monotonic()), over=over))
+        if not over:
+            await asyncio.sleep(QUIET)
+
+
+def find(made: World) -> list[Breach]:
+    """Return the breaches so far."""
+    return check(ordered(made.history.events))
+
+
+@asynccontextmanager
+async def _beside(*work: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """Have endless work go on within the block; if it fails, so does the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one) for one in work]
+        yield
+        for task in tasks:
+            task.cancel()

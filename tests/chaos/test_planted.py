@@ -1,0 +1,25 @@
+"""A checker that finds nothing proves nothing: a fault of each kind, planted in the real scheduler, is found."""
+
+from pathlib import Path
+
+import pytest
+
+from chaos.checker import check
+from chaos.history import ordered
+from chaos.report import report
+from chaos.run import Plan, run
+
+PLANTED = Path(__file__).parent / "planted.py"
+KILLS = {"P1": 3, "P2": 0, "P3": 0, "P4": 0}
+"""Faults beside the planted one: only after slurmctld has forgotten is anything to be pinned."""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("promise", KILLS)
+async def test_a_planted_fault_is_found(promise: str, tmp_path: Path) -> None:
+    """The promise that it breaks is named, and the slice shows whom it concerns."""
+    plan = Plan(kills=KILLS[promise], seed=6, faults=("forgets",), scheduler=(str(PLANTED), promise))
+    events = ordered((await run(tmp_path, plan)).events)
+    breaches = [breach for breach in check(events) if breach.promise == promise]
+    assert breaches
+    assert len(report(breaches[0], events).splitlines()) > 3
