@@ -1,4 +1,4 @@
-"""What the operator and the syncer tell one another, and people: labels, annotations and conditions, by their names."""
+"""What the operator, the syncer and the scheduler tell one another, and people: labels, annotations and conditions, by their names."""
 
 from kurm.domain.spec import GROUP
 
@@ -30,3 +30,13 @@ SLURM_JOBS_END = f"{GROUP}/slurm-jobs-end"
 """Annotation beside `SLURM_JOBS`: when the last of them ends by its time limit (RFC 3339), or `never`."""
 SLURM_DRAIN = f"{GROUP}/SlurmDrain"
 """Condition of a Node that a NodeSet has claimed: Slurm gives it no jobs. The operator alone writes it."""
+JOB = f"{GROUP}/job"
+"""Annotation of a pod that the scheduler has bound: the id of its Slurm job, for people. It may be another by now."""
+SLOT = f"{GROUP}/slot"
+"""Annotation of a pod of a gang: which slot of its allocation it has."""
+ALLOCATION = f"{GROUP}/allocation"
+"""Annotation of a pod that the scheduler has bound: the owner of its allocation."""
+EPOCH = f"{GROUP}/epoch"
+"""Annotation beside `JOB`: the life of slurmctld in which that job was made; ids begin anew in the next one."""
+GATE = f"gate.{GROUP}/"
+"""Begins the annotations of a slurmd pod that say who holds its node, one for each pod's UID: `JOB,CPUS,MEMORY_MIB`."""

@@ -86,6 +86,22 @@ class ControllerAway(ApiError):
     """slurmrestd answers and slurmctld does not: it is starting, or gone. Whether it got the request is unknown."""
 
 
+class NoRoom(ApiError):
+    """An immediate start found no free nodes, licences or share of a limit: it may find them later."""
+
+
+class Behind(ApiError):
+    """An immediate start would overtake a job of a higher priority that waits for the same nodes."""
+
+
+class Infeasible(ApiError):
+    """No node of the partition could hold such a job even if all were idle: it may when nodes come or change."""
+
+
+class StillHeld(ApiError):
+    """A job of this name lives, and there is to be only one (dependency=singleton)."""
+
+
 class NoReason(ApiError):
     """Slurm failed without saying why (error -1): a refused reconfigure, a node line that does not parse."""
 
@@ -107,6 +123,24 @@ _BY_NUMBER: Mapping[int, type[ApiError]] = {
     1007: Unauthorized,  # SLURM_PROTOCOL_AUTHENTICATION_ERROR
     9008: Unauthorized,  # ESLURM_REST_AUTH_FAIL
     2178: NoSuchPlace,  # ESLURM_REQUESTED_TOPO_CONFIG_UNAVAIL
+    2013: Behind,  # ESLURM_NOT_TOP_PRIORITY
+    2038: StillHeld,  # ESLURM_DEPENDENCY
+    2014: Infeasible,  # ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE
+    # What job_allocate() of job_mgr.c takes for "not now", and what keeps it from looking.
+    2015: NoRoom,  # ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE
+    2035: NoRoom,  # ESLURM_FRAGMENTATION
+    2040: NoRoom,  # ESLURM_LICENSES_UNAVAILABLE
+    2050: NoRoom,  # ESLURM_ACCOUNTING_POLICY
+    2055: NoRoom,  # ESLURM_RESERVATION_BUSY
+    2056: NoRoom,  # ESLURM_RESERVATION_NOT_USABLE
+    2059: NoRoom,  # ESLURM_PORTS_BUSY
+    2068: NoRoom,  # ESLURM_NODE_NOT_AVAIL
+    2074: NoRoom,  # ESLURM_QOS_THRES
+    2078: NoRoom,  # ESLURM_CAN_NOT_START_IMMEDIATELY
+    2100: NoRoom,  # ESLURM_BURST_BUFFER_WAIT
+    2101: NoRoom,  # ESLURM_PARTITION_DOWN
+    2125: NoRoom,  # ESLURM_DEFER
+    2179: NoRoom,  # ESLURM_PREEMPTION_REQUIRED
     2027: ControllerAway,  # ESLURM_IN_STANDBY_MODE
     2131: ControllerAway,  # ESLURM_IN_STANDBY_USE_BACKUP
     **dict.fromkeys(range(1001, 1005), ControllerAway),  # SLURM_COMMUNICATIONS_*

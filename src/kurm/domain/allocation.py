@@ -1,0 +1,461 @@
+"""The life of an allocation: what a pod, or a gang of pods, holds in Slurm. Pure.
+
+    pending ──ask──> requested ──start──> granted ──bind──> bound ──pods go──> releasing ──cancel──> gone
+       └──────────────room──────────────────^  │
+       ^──────────cannot be bound──────────────┘
+
+An allocation belongs to an *owner*: a pod, or a gang. It is one Slurm job with a slot for each pod; what slurmctld has
+forgotten is pinned again, by a job for each node. Nothing of it is written down anywhere: where an allocation is in its
+life is read from both sides each time (`stage`), so whoever dies between two steps is healed by the next look.
+
+`decide` looks at one owner and returns what is to be done, in this order:
+
+1. What Slurm knows is unknown: nothing is done, and pods that wait are told.
+2. Of several jobs those stay by which pods are bound, then the one that runs, then the oldest that waits. Others end.
+3. A bound pod without a job: if the job has ended, the pod ends; if it was forgotten, the pod is pinned where it is.
+4. A job that Slurm takes back (preemption) ends its pods, and is ended at once when they are gone.
+5. No pod is left: the job ends; not while a node of it is silent, where containers may run on unseen.
+6. Pods wait: they take free slots, or a job is asked for: now if there is room, else in the queue.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+BIND_WITHIN = 60.0
+"""Seconds in which a granted job's first pod must be bound: nobody else can use what it holds meanwhile."""
+REPLACE_WITHIN = 120.0
+"""Seconds in which a gang of which some are bound must be whole: the others hold nodes, and wait for it."""
+NODE_FAIL = "NODE_FAIL"
+
+
+class Stage(StrEnum):
+    """Where in its life an allocation is."""
+
+    PENDING = "pending"
+    REQUESTED = "requested"
+    GRANTED = "granted"
+    BOUND = "bound"
+    RELEASING = "releasing"
+    GONE = "gone"
+
+
+class Health(StrEnum):
+    """What is known of a Kubernetes node."""
+
+    WELL = "well"
+    SILENT = "silent"
+    """Its kubelet is not heard of; what runs on it may run on."""
+    DEAD = "dead"
+    """Not heard of for long enough, declared so by a person, or deleted."""
+
+
+class Phase(StrEnum):
+    """How far a live Slurm job is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDING = "ending"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of an owner that has not ended: one whose containers have (Succeeded, Failed) is none any more."""
+
+    uid: str
+    node: str = ""
+    """Where it is bound; empty while it waits."""
+    job: int = 0
+    """The job by which it was bound, as the pod says; 0 for one that somebody else has bound."""
+    epoch: str = ""
+    """The life of slurmctld in which that job was made."""
+    rank: int = -1
+    """Which slot of a gang it shall have, -1 for any."""
+    leaving: bool = False
+    """Whether it is being deleted; it holds its slot until it is gone."""
+    foreign: bool = False
+    """Whether another scheduler has bound it: it is never ended by us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A live Slurm job of an owner."""
+
+    id: int
+    phase: Phase
+    hosts: tuple[str, ...] = ()
+    """Its nodes, empty until it runs."""
+    slots: Mapping[str, int] | None = None
+    """How many slots are on which node, in the order of ranks; None until that was looked at."""
+    pinned: bool = False
+    """Whether it stands for pods that were bound already, on one node."""
+    ends_at: float | None = None
+    """When Slurm ends it to make room for another."""
+    doomed: bool = False
+    """Whether it is to end as soon as its pods are gone."""
+    granted_at: float = 0.0
+    """When it was first seen running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why nothing is asked of Slurm for the pods that wait: a condition's reason and message."""
+
+    reason: str
+    message: str
+    again: float | None = None
+    """Seconds until it is worth another try; None: when something changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Both sides of one owner at one moment. Times are in seconds, by one clock."""
+
+    pods: tuple[Pod, ...] = ()
+    jobs: tuple[Job, ...] | None = ()
+    """None: it is not known what Slurm knows."""
+    wanted: int = 1
+    """Slots: how many pods it has when it is whole."""
+    epoch: str = ""
+    """slurmctld's present life."""
+    ended: Mapping[int, str] = field(default_factory=dict)
+    """Jobs of this owner that have ended in this life of slurmctld, and how, in Slurm's word (NODE_FAIL, CANCELLED,
+    ...); empty while nobody has looked."""
+    nodes: Mapping[str, Health] = field(default_factory=dict)
+    """Of the pods' and jobs' nodes; one that is not named is DEAD: it was deleted."""
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Nodes to which these pods must not be bound (any more), and why."""
+    obstacle: Obstacle | None = None
+    open: bool = True
+    """Whether slurmctld gives out nodes: not while what is bound is being pinned again after its restart."""
+    room: bool = True
+    """Whether some node is thought to have room without preemption."""
+    problem: str = ""
+    """Why Slurm is not known, in words."""
+    partial_since: float | None = None
+    """Since when some pods of a gang are bound and some were never; None if it was whole, or nobody knows."""
+    force: bool = False
+    """Whether pods that are Terminating on a dead node are to be deleted by force."""
+    now: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Ask for a job that starts now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Ask for a job that waits in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Read how many slots of a running job are on which node."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookBack:
+    """Read how a job has ended."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind a pod to a node, by a slot of a job."""
+
+    pod: str
+    job: int
+    node: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Ask for so many slots on exactly this node, for pods that are bound there."""
+
+    node: str
+    slots: int
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End a job. `avoid`: the nodes on which it could not be used."""
+
+    job: int
+    why: str
+    avoid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Doom:
+    """Remember that a job is to end when its pods are gone, and not to be used any more."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndPod:
+    """Tell a pod why it ends (DisruptionTarget), and delete it. `within`: seconds at most, None for its own grace."""
+
+    pod: str
+    reason: str
+    message: str
+    within: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the pods that wait why they do (PodScheduled=False)."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Look again after so many seconds; nothing else will say that it is time."""
+
+    seconds: float
+    reason: str
+
+
+Instruction: TypeAlias = Allocate | Submit | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Wait
+
+
+def stage(seen: Snapshot) -> Stage:
+    """Return where in its life an allocation is, as far as it is known."""
+    jobs, waiting = seen.jobs or (), _waiting(seen)
+    if not seen.pods:
+        return Stage.RELEASING if jobs else Stage.GONE
+    if not waiting:
+        return Stage.RELEASING if all(pod.leaving for pod in seen.pods) else Stage.BOUND
+    if any(job.phase is Phase.RUNNING for job in jobs):
+        return Stage.GRANTED
+    return Stage.REQUESTED if jobs else Stage.PENDING
+
+
+def decide(seen: Snapshot) -> list[Instruction]:
+    """Return what is to be done for an owner now; nothing when all is as it should be."""
+    if seen.jobs is None:
+        return [Tell("SlurmAway", seen.problem)] if _waiting(seen) else []
+    unseen = [job for job in seen.jobs if _unseen(seen, job)]
+    if unseen and (len(seen.jobs) > 1 or _bound(seen)):
+        return [Look(job.id) for job in unseen]  # which of them pods are bound by is not known without it
+    kept, done = _choose(seen)
+    seen = replace(seen, jobs=kept)
+    steps = [*done, *_cover(seen), *_take_back(seen), *(_place(seen) if _living(seen) else _release(seen))]
+    return list(dict.fromkeys(steps))
+
+
+def _waiting(seen: Snapshot) -> list[Pod]:
+    return sorted((pod for pod in seen.pods if not pod.node and not pod.leaving), key=lambda pod: (pod.rank, pod.uid))
+
+
+def _bound(seen: Snapshot) -> list[Pod]:
+    return sorted((pod for pod in seen.pods if pod.node), key=lambda pod: (pod.rank, pod.uid))
+
+
+def _living(seen: Snapshot) -> bool:
+    """Whether anybody needs the allocation: a pod that is deleted before it was bound does not."""
+    return any(pod.node or not pod.leaving for pod in seen.pods)
+
+
+def _unseen(seen: Snapshot, job: Job) -> bool:
+    return job.phase is Phase.RUNNING and job.slots is None and not (seen.wanted == 1 and len(job.hosts) == 1)
+
+
+def _slots(job: Job) -> Mapping[str, int]:
+    return job.slots if job.slots is not None else dict.fromkeys(job.hosts, 1)
+
+
+# Several jobs.
+
+
+def _choose(seen: Snapshot) -> tuple[tuple[Job, ...], list[Instruction]]:
+    """Return the jobs that stay, and the end of all others."""
+    needed = Counter(pod.node for pod in _bound(seen))
+    named = Counter(pod.job for pod in _bound(seen))
+
+    def best_first(job: Job) -> tuple[int, int, bool, int]:
+        return -named[job.id], -_covers(job, needed).total(), job.phase is not Phase.RUNNING, job.id
+
+    kept = [job for job in seen.jobs or () if job.phase is Phase.ENDING]
+    ended: list[Instruction] = []
+    none_bound = not needed
+    for job in sorted((job for job in seen.jobs or () if job.phase is not Phase.ENDING), key=best_first):
+        covers = _covers(job, needed)
+        if covers or none_bound:
+            needed -= covers
+            none_bound = False
+            kept.append(job)
+        else:
+            ended.append(Cancel(job.id, "another job stands for the same pods"))
+    return tuple(kept), ended
+
+
+def _covers(job: Job, needed: Counter[str]) -> Counter[str]:
+    return Counter(_slots(job)) & needed if job.phase is Phase.RUNNING else Counter()
+
+
+# Bound pods.
+
+
+def _cover(seen: Snapshot) -> Iterator[Instruction]:
+    """See to it that each bound pod has a slot of a job: or pin it, or end it."""
+    free = Counter[str]()
+    for job in seen.jobs or ():
+        if job.phase is Phase.RUNNING:
+            free.update(_slots(job))
+    forgotten: dict[str, list[Pod]] = {}
+    for pod in _bound(seen):
+        if free[pod.node]:
+            free[pod.node] -= 1
+        elif seen.nodes.get(pod.node, Health.DEAD) is Health.DEAD:
+            if pod.leaving and seen.force and not pod.foreign:
+                yield EndPod(pod.uid, "NodeDead", f"node {pod.node} is dead, and the pod stays Terminating", within=0.0)
+        elif pod.job in seen.ended or (pod.job and pod.epoch == seen.epoch):
+            yield from _after_end(seen, pod, forgotten)
+        else:
+            forgotten.setdefault(pod.node, []).append(pod)
+    for node, pods in forgotten.items():
+        yield Pin(node, len(pods), tuple(pod.uid for pod in pods))
+
+
+def _after_end(seen: Snapshot, pod: Pod, forgotten: dict[str, list[Pod]]) -> Iterator[Instruction]:
+    """Say what becomes of a bound pod whose job was made in this life of slurmctld, and is no more."""
+    how = seen.ended.get(pod.job)
+    if how == NODE_FAIL:  # Slurm has lost sight of a node; what Kubernetes says of it counts
+        if seen.nodes.get(pod.node) is Health.WELL:
+            forgotten.setdefault(pod.node, []).append(pod)
+    elif pod.leaving:
+        return
+    elif not how:
+        yield LookBack(pod.job)
+    else:
+        yield EndPod(pod.uid, "SlurmJobEnded", f"Slurm job {pod.job} has ended: {how}")
+
+
+def _take_back(seen: Snapshot) -> Iterator[Instruction]:
+    """End the pods of a job that Slurm takes back, or that we do; the job ends when they are gone."""
+    for job in seen.jobs or ():
+        if job.phase is not Phase.RUNNING or (job.ends_at is None and not job.doomed):
+            continue
+        bound = [pod for pod in _bound(seen) if pod.node in _slots(job)]
+        if not bound:
+            yield Cancel(job.id, "its pods are gone" if job.ends_at is None else "it makes room for another")
+        left = None if job.ends_at is None else max(job.ends_at - seen.now, 0.0)
+        reason = "PreemptedBySlurm" if job.ends_at is not None else "GangUndone"
+        message = f"Slurm takes back job {job.id}" if job.ends_at is not None else "its gang could not be bound whole"
+        ours = (pod for pod in bound if not (pod.leaving or pod.foreign))
+        yield from (EndPod(pod.uid, reason, message, within=left) for pod in ours)
+
+
+def _release(seen: Snapshot) -> Iterator[Instruction]:
+    """End the jobs of an owner without pods."""
+    for job in seen.jobs or ():
+        silent = [node for node in job.hosts if seen.nodes.get(node) is Health.SILENT]
+        if silent:
+            yield Wait(30.0, f"node {silent[0]} is silent: what ran there may run on")
+        elif job.phase is not Phase.ENDING and job.ends_at is None and not job.doomed:  # else it was ended just now
+            yield Cancel(job.id, "its pods are gone")
+
+
+# Pods that wait.
+
+
+def _place(seen: Snapshot) -> Iterator[Instruction]:
+    """See to it that pods that wait get their slots."""
+    waiting, bound = _waiting(seen), _bound(seen)
+    jobs = [job for job in seen.jobs or () if job.phase is not Phase.ENDING and job.ends_at is None and not job.doomed]
+    if not waiting:
+        yield from _whole(seen, jobs)
+    elif bound:
+        yield from _join(seen, jobs)
+    elif seen.obstacle is not None:
+        yield from (Cancel(job.id, seen.obstacle.message) for job in jobs)
+        yield Tell(seen.obstacle.reason, seen.obstacle.message)
+        if seen.obstacle.again is not None:
+            yield Wait(seen.obstacle.again, seen.obstacle.message)
+    elif not jobs:
+        yield from _ask(seen)
+    elif jobs[0].phase is Phase.QUEUED:
+        yield Tell("SlurmQueue", f"waits in Slurm's queue as job {jobs[0].id}")
+    else:
+        yield from _bind(seen, jobs[0])
+
+
+def _ask(seen: Snapshot) -> Iterator[Instruction]:
+    if seen.jobs:
+        yield Wait(1.0, "its earlier job is ending")
+    elif not seen.open:
+        yield Tell("SlurmAway", "slurmctld was started anew, and pods that run are pinned first")
+    else:
+        yield Allocate() if seen.room else Submit()
+
+
+def _bind(seen: Snapshot, job: Job) -> Iterator[Instruction]:
+    """Bind all of them by a job that runs, none if one of them cannot be."""
+    if _unseen(seen, job):
+        yield Look(job.id)
+        return
+    slots, waiting = _slots(job), _waiting(seen)
+    unfit = tuple(node for node in slots if node in seen.unfit)
+    if unfit:
+        yield Cancel(job.id, f"node {unfit[0]}: {seen.unfit[unfit[0]]}", avoid=unfit)
+    elif len(waiting) < seen.wanted or sum(slots.values()) < seen.wanted:
+        yield Cancel(job.id, "it does not fit its pods any more")
+    elif seen.now - job.granted_at > BIND_WITHIN:
+        yield Cancel(job.id, f"its pods could not be bound in {BIND_WITHIN:g} s")
+    else:
+        yield from _assign(waiting, _free(seen, [job]))
+
+
+def _join(seen: Snapshot, jobs: list[Job]) -> Iterator[Instruction]:
+    """Give the free slots of a gang of which some are bound to those that are not, or undo it all in time."""
+    free = _free(seen, [job for job in jobs if job.phase is Phase.RUNNING])
+    free = {slot: place for slot, place in free.items() if place[1] not in seen.unfit}
+    yield from _assign(_waiting(seen), free)
+    yield from _whole(seen, jobs)
+    if not free:
+        yield Tell("GangIncomplete", "waits for a slot of its gang: the pods that have them are not gone")
+
+
+def _whole(seen: Snapshot, jobs: list[Job]) -> Iterator[Instruction]:
+    """Undo a gang that is not whole in time."""
+    if seen.partial_since is None:
+        return
+    left = seen.partial_since + REPLACE_WITHIN - seen.now
+    if left > 0:
+        yield Wait(left, "the gang is not whole yet")
+    else:
+        yield from (Doom(job.id) for job in jobs)
+
+
+def _free(seen: Snapshot, jobs: list[Job]) -> dict[int, tuple[int, str]]:
+    """Return the free slots by their numbers: which job's, and on which node."""
+    places = [(job.id, node) for job in jobs for node, count in _slots(job).items() for _ in range(count)]
+    free = dict(enumerate(places))
+    for pod in _bound(seen):
+        if (known := free.get(pod.rank)) is not None and known[1] == pod.node:
+            del free[pod.rank]
+        elif (slot := next((slot for slot, place in free.items() if place[1] == pod.node), None)) is not None:
+            del free[slot]
+    return free
+
+
+def _assign(waiting: list[Pod], free: dict[int, tuple[int, str]]) -> Iterator[Instruction]:
+    """Bind pods to free slots: each to its own rank's, else to the first; so ranks are in the order of nodes."""
+    left = dict(free)
+    for pod in sorted(waiting, key=lambda pod: pod.rank not in free):
+        slot = pod.rank if pod.rank in left else next(iter(left), None)
+        if slot is None:
+            return
+        job, node = left.pop(slot)
+        yield Bind(pod.uid, job, node, slot)

@@ -1,0 +1,254 @@
+"""What Slurm holds for pods, as far as we know: the truth of a whole list, and what we did and heard since.
+
+A job is known by its owner (the signature that it bears). The list is read when we start, after each start of
+slurmctld, after an answer was lost, and now and then as a net. Hints of slurmctld's log and our own calls keep it up to
+date between. What is not known for certain is not told: `jobs` returns None then, and nothing is done for its owner.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from kurm.domain.allocation import Job, Phase
+from kurm.slurm.controller import Allocation, Allocations, JobEvent
+from kurm.slurm.hostlist import expand
+
+log = structlog.get_logger("kurm.scheduler")
+
+ENDED = 4096
+"""Owners of whom it is remembered which jobs have ended; they are asked about a moment later."""
+_PHASES = {"PENDING": Phase.QUEUED, "COMPLETING": Phase.ENDING}
+"""By squeue's word for a job's state; any other (RUNNING, CONFIGURING, SUSPENDED, ...) holds nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A live job, and whose it is."""
+
+    owner: str
+    job: Job
+    epoch: str
+    name: str = ""
+    """`namespace/name.uid8`."""
+    reason: str = ""
+    """Why it waits, in Slurm's word."""
+    noted_at: float = 0.0
+    """When we did or heard what this says: a list that was begun before does not know it."""
+
+
+class Ledger:
+    """The jobs of one cluster's pods. `cluster` returns the UID that signatures bear; empty while it is not known."""
+
+    def __init__(self, cluster: Callable[[], str]) -> None:
+        self._cluster = cluster
+        self.epoch = ""
+        self.known = False
+        """Whether a whole list of this life of slurmctld is held."""
+        self.open = False
+        """Whether slurmctld gives out nodes: what was bound before its start is pinned again."""
+        self.problem = "not asked yet"
+        """Why Slurm is not asked now, for people; empty while all is well."""
+        self.listed_at = float("-inf")
+        self._entries: dict[int, Entry] = {}
+        self._owners: dict[str, set[int]] = {}
+        self._ended: dict[str, dict[int, str]] = {}
+        self._cancelled: dict[int, float] = {}
+        self._unsure: dict[str, float] = {}
+        self._look_at: Callable[[str], None] = lambda _: None
+        self._wanted = asyncio.Event()
+
+    def on_change(self, look_at: Callable[[str], None]) -> None:
+        """Call `look_at` with each owner of which something has become known."""
+        self._look_at = look_at
+
+    def signature(self, owner: str) -> str:
+        """Return what a job of an owner bears."""
+        return f"kurm:{self._cluster()}:{owner}"
+
+    # Reads.
+
+    def jobs(self, owner: str) -> tuple[Job, ...] | None:
+        """Return the live jobs of an owner; None if it is not known which they are."""
+        if self.problem or not self.known or owner in self._unsure:
+            return None
+        return tuple(self._entries[job].job for job in sorted(self._owners.get(owner, ())))
+
+    def entry(self, job: int) -> Entry | None:
+        """Return a live job."""
+        return self._entries.get(job)
+
+    def ended(self, owner: str) -> Mapping[int, str]:
+        """Return which jobs of an owner have ended in this life of slurmctld, and how (empty: unknown)."""
+        return self._ended.get(owner, {})
+
+    def owners(self) -> tuple[str, ...]:
+        """Return all for whom Slurm holds something."""
+        return tuple(self._owners)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # What we did.
+
+    def made(self, owner: str, job: int, phase: Phase, *, name: str, pinned: bool = False, host: str = "") -> None:
+        """Note a job that Slurm has just given us."""
+        now = self._now()
+        hosts = (host,) if host else ()
+        made = Job(job, phase, hosts, pinned=pinned, granted_at=now)
+        self._put(Entry(owner, made, self.epoch, name, noted_at=now))
+
+    def looked(self, job: int, slots: Mapping[str, int]) -> None:
+        """Note where the slots of a job are."""
+        self._change(job, slots=slots, hosts=tuple(slots))
+
+    def doom(self, job: int) -> None:
+        """Note that a job is to end when its pods are gone."""
+        self._change(job, doomed=True)
+
+    def cancelled(self, job: int) -> None:
+        """Note that Slurm has heard that a job is to end."""
+        self._cancelled[job] = self._now()
+        self._drop(job)
+
+    def looked_back(self, owner: str, job: int, how: str) -> None:
+        """Note how a job has ended."""
+        self._remember(owner, job, how)
+
+    def unsure(self, owner: str) -> None:
+        """Note that an answer was lost: what Slurm holds for an owner is unknown until a list is read."""
+        self._unsure[owner] = self._now()
+        self.want()
+
+    def lose(self, why: str) -> None:
+        """Note that Slurm does not answer."""
+        if not self.problem:
+            log.warning("slurm does not answer", why=why)
+        self.problem = why
+        self.want()
+
+    # What we heard.
+
+    def want(self) -> None:
+        """Have the list read soon."""
+        self._wanted.set()
+
+    async def wanted(self, within: float) -> None:
+        """Wait until somebody wants the list, at most so many seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+
+    def heard(self, event: JobEvent) -> str:
+        """Take in what the log says of a job; return its owner if it is one of ours, else nothing."""
+        entry = self._entries.get(event.id)
+        if entry is None:
+            return ""
+        if event.event == "ended":
+            self._drop(event.id)
+            self._remember(entry.owner, event.id, "")
+        elif entry.job.phase is Phase.QUEUED:
+            self._change(event.id, phase=Phase.RUNNING, hosts=_expanded(event.nodes), granted_at=self._now())
+        self._look_at(entry.owner)
+        return entry.owner
+
+    def renew(self, epoch: str) -> bool:
+        """Note which life slurmctld is in; return whether it is another one: nothing is known of it then."""
+        if epoch == self.epoch or not epoch:
+            return False
+        log.info("slurmctld was started", epoch=epoch, before=self.epoch)
+        self.epoch, self.known, self.open = epoch, False, False
+        self._ended.clear()
+        self._cancelled.clear()
+        self.want()
+        return True
+
+    def replace(self, told: Allocations, begun: float) -> None:
+        """Take in the whole list, which was asked for at `begun`. Owners of whom it says something new are looked at."""
+        self._wanted.clear()
+        self.renew(told.epoch)
+        first, away = not self.known, bool(self.problem)
+        self.known, self.problem, self.listed_at = True, "", begun
+        prefix = self.signature("")
+        listed = {one.id: one for one in told.jobs if one.signature.startswith(prefix)}
+        changed = {owner for owner, since in self._unsure.items() if since <= begun}
+        self._unsure = {owner: since for owner, since in self._unsure.items() if since > begun}
+        for job, entry in [(job, entry) for job, entry in self._entries.items() if job not in listed]:
+            if entry.noted_at >= begun:
+                if entry.epoch != self.epoch:  # given in a life that has ended since, or in this one: the next list tells
+                    self.unsure(entry.owner)
+                continue
+            self._drop(job)
+            if entry.epoch == self.epoch:
+                self._remember(entry.owner, job, "")
+            changed.add(entry.owner)
+        for job, one in listed.items():
+            before = self._entries.get(job)
+            if self._cancelled.get(job, float("-inf")) >= begun or (before and before.noted_at >= begun):
+                continue
+            entry = self._entry(one, one.signature.removeprefix(prefix), before)
+            if before is None or before.job != entry.job:
+                changed.add(entry.owner)
+            self._put(entry)
+        self._cancelled = {job: since for job, since in self._cancelled.items() if since >= begun}
+        for owner in {*changed, *self._owners} if first or away else changed:
+            self._look_at(owner)
+
+    def _entry(self, one: Allocation, owner: str, before: Entry | None) -> Entry:
+        now = self._now()
+        phase = _PHASES.get(one.state, Phase.RUNNING)
+        hosts = _expanded(one.nodes) if phase is not Phase.QUEUED else ()
+        # A job of an earlier life may have had this id: what we knew of it says nothing of this one.
+        known = before.job if before and before.epoch == self.epoch and before.owner == owner else None
+        same = known is not None and known.phase is phase and known.hosts == hosts
+        job = Job(
+            one.id,
+            phase,
+            hosts,
+            slots=known.slots if known and same else None,
+            pinned=one.partition == "pin",
+            ends_at=now + max(one.preempt - time.time(), 0.0) if one.preempt else None,
+            doomed=known.doomed if known else False,
+            granted_at=known.granted_at if known and same else now,
+        )
+        if known and known.ends_at is not None and job.ends_at is not None:
+            job = replace(job, ends_at=known.ends_at)  # seconds between two clocks; the same moment stays the same
+        return Entry(owner, job, self.epoch, one.name, one.reason)
+
+    def _put(self, entry: Entry) -> None:
+        self._entries[entry.job.id] = entry
+        self._owners.setdefault(entry.owner, set()).add(entry.job.id)
+
+    def _change(self, job: int, **what: object) -> None:
+        entry = self._entries.get(job)
+        if entry is not None:
+            changed = replace(entry.job, **what)  # type: ignore[arg-type]  # each caller names fields of Job
+            self._entries[job] = replace(entry, job=changed)
+
+    def _drop(self, job: int) -> None:
+        entry = self._entries.pop(job, None)
+        if entry is not None:
+            others = self._owners[entry.owner]
+            others.discard(job)
+            if not others:
+                del self._owners[entry.owner]
+
+    def _remember(self, owner: str, job: int, how: str) -> None:
+        self._ended[owner] = {**self._ended.pop(owner, {}), job: how}
+        while len(self._ended) > ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _expanded(hosts: str) -> tuple[str, ...]:
+    try:
+        return tuple(expand(hosts))
+    except ValueError:
+        return ()  # as "(null)"

@@ -1,0 +1,156 @@
+"""Allocations: Slurm jobs without processes, of which each slot holds one pod. Made, pinned, and looked at.
+
+All are jobs with the flag EXTERNAL_JOB, which no slurmd hears of. `allocate` and `pin` start now or are refused, which
+leaves a FAILED record until MinJobAge is over; `submit` waits in the queue. Their end and their states are in `jobs`.
+
+A name lives once (dependency=singleton), so each of these can be repeated: a second immediate one is StillHeld. A
+second queued one waits for the end of the first, with the reason Dependency.
+"""
+
+from collections.abc import Mapping
+
+from kurm.domain.jobrequest import JobRequest
+from kurm.slurm.errors import Busy, NoRoom, NotFound
+from kurm.slurm.session import Session
+from kurm.slurm.wire import Answer, Narrow, number
+
+PIN = "pin"
+"""The partition of what is bound already: on all nodes, of the highest tier, always UP, and nobody else's."""
+
+
+class Made(Answer):
+    """The answer of `job/allocate` and `job/submit`."""
+
+    job_id: int = 0
+
+
+class NodeLayout(Narrow):
+    """What a job holds of one node."""
+
+    node: str
+    mem_alloc: int = 0
+    """MiB."""
+
+
+class LayoutAnswer(Answer):
+    """The answer of `resources/{job_id}`: a node each, in Slurm's order, which is the order of ranks."""
+
+    nodes: tuple[NodeLayout, ...] | None = None
+
+
+async def allocate(session: Session, request: JobRequest, *, excluded: str = "", deadline: float | None = None) -> int:
+    """Start a job now, on no node of `excluded` (a host list), and return its id.
+
+    Raises NoRoom (no room now; it may preempt others by that, so ask only where there is room), Behind (a job of a
+    higher priority waits), StillHeld (one of this name lives), Infeasible (no node could ever hold it, as they are
+    now). Any other ApiError is a refusal for good.
+    """
+    return await _start_now(session, _job(request, request.slots) | _except(excluded), deadline)
+
+
+async def submit(session: Session, request: JobRequest, *, excluded: str = "", deadline: float | None = None) -> int:
+    """Queue a job, on no node of `excluded`, and return its id; the queue is looked at within a second.
+
+    Raises Infeasible if no node could ever hold it, as they are now; any other ApiError is a refusal for good.
+    """
+    job = _job(request, request.slots) | _except(excluded)
+    return await _made(session, "job/submit", job, deadline)
+
+
+async def pin(session: Session, request: JobRequest, node: str, slots: int, *, deadline: float | None = None) -> int:
+    """Start a job now on exactly this node, for so many slots of a request, whoever waits; return its id.
+
+    The job of a gang (`request.slots` > 1) is named after its node, too: `NAME@NODE`. Raises NoRoom, StillHeld, Behind
+    (another pin waits, which nothing of ours does), NotFound for an unknown node.
+    """
+    here = {"partition": PIN, "required_nodes": [node], "minimum_nodes": 1, "maximum_nodes": 1}
+    if request.slots > 1:
+        here["name"] = f"{request.name}@{node}"
+    return await _start_now(session, _job(request, slots) | here, deadline)
+
+
+async def layout(
+    session: Session, job: int, request: JobRequest, *, deadline: float | None = None
+) -> Mapping[str, int]:
+    """Return how many slots of a running job are on each of its nodes, in the order of ranks.
+
+    The job is that of `allocate` or `submit`. Raises NotFound if it holds no node.
+    """
+    answer = await session.request(LayoutAnswer, "GET", "resources/{}", str(job), deadline=deadline)
+    nodes = (answer.nodes if answer else None) or ()
+    if not nodes:
+        raise NotFound(status=404, error="it holds no node", description=f"job {job}")
+    # Memory is granted for each CPU, so it tells the CPUs, which Slurm rounds up to whole cores.
+    held = [node.mem_alloc // (_memory_per_cpu(request) * request.cpus) for node in nodes]
+    found: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        others = len(nodes) - place - 1  # each of which has one at least
+        found[node.node] = max(1, min(held[place], request.slots - sum(found.values()) - others))
+    return found
+
+
+async def nudge(session: Session, *, deadline: float | None = None) -> None:
+    """Have slurmctld look at its queue now: the end of an external job alone does not make it."""
+    raise NotImplementedError
+
+
+def _job(request: JobRequest, slots: int) -> dict[str, object]:
+    """Return the job's description, as data_parser v0.0.45 has it, with room for so many slots."""
+    words = {
+        "account": request.account,
+        "qos": request.qos,
+        "partition": request.partition,
+        "constraints": request.constraint,
+        "reservation": request.reservation,
+        "licenses": request.licenses,
+        "comment": request.comment,
+        "tres_per_node": ",".join(f"gres/{one}" for one in request.gres),
+    }
+    job: dict[str, object] = {
+        "name": request.name,
+        "admin_comment": request.signature,
+        "flags": ["EXTERNAL_JOB"],
+        "dependency": "singleton",
+        "tasks": slots,
+        "cpus_per_task": request.cpus,
+        "current_working_directory": "/",
+        "requeue": False,  # a pod that Slurm ends is ended; its successor asks again
+        **{field: word for field, word in words.items() if word},
+    }
+    if request.slots == 1:
+        # No memory at all would be all of the node's.
+        job |= {"minimum_nodes": 1, "maximum_nodes": 1, "memory_per_node": number(max(request.memory, 1))}
+    else:
+        job["memory_per_cpu"] = number(_memory_per_cpu(request))
+    if request.time_limit is not None:
+        job["time_limit"] = number(request.time_limit)
+    if request.exclusive:
+        job["shared"] = ["none"]
+    return job
+
+
+def _memory_per_cpu(request: JobRequest) -> int:
+    """Return MiB of each CPU of a gang, rounded up: Slurm has no memory of a task."""
+    return max(-(-request.memory // request.cpus), 1)
+
+
+def _except(excluded: str) -> dict[str, object]:
+    return {"excluded_nodes": [excluded]} if excluded else {}
+
+
+async def _start_now(session: Session, job: dict[str, object], deadline: float | None) -> int:
+    try:
+        return await _made(session, "job/allocate", job | {"immediate": True}, deadline)
+    except Busy as error:  # the number that a node in use has, too
+        raise NoRoom(
+            status=error.status,
+            number=error.number,
+            error=error.error,
+            description=error.description,
+            source=error.source,
+        ) from error
+
+
+async def _made(session: Session, route: str, job: dict[str, object], deadline: float | None) -> int:
+    answer = await session.request(Made, "POST", route, body={"job": job}, deadline=deadline)
+    return answer.job_id if answer else 0

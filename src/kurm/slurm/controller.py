@@ -1,0 +1,168 @@
+"""slurmctld's init over HTTP (port 6819): what is in force, what its log tells, and whose allocations it knows.
+
+It is the other side of images/slurm/slurmctld_init, which stands beside slurmctld in its pod.
+"""
+
+from typing import Any, Literal, TypeVar
+
+import aiohttp
+import msgspec
+
+from kurm.slurm.errors import SlurmError
+from kurm.slurm.wire import Narrow
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+PORT = 6819
+DEADLINE = 5.0
+"""Seconds for an answer that need not wait."""
+LONG_DEADLINE = 30.0
+"""Seconds for an answer to a long poll: without news it comes after 20."""
+LISTING_DEADLINE = 15.0
+"""Seconds for all allocations: 10,000 take about one, and a slurmctld that is away keeps squeue waiting for ten."""
+TOKEN = "X-SLURM-USER-TOKEN"  # noqa: S105 - the name of a header
+
+
+class Untold(SlurmError):  # noqa: N818 - like its siblings in errors.py
+    """slurmctld's init does not answer as it should; the message says why."""
+
+
+class OtherEpoch(Untold):
+    """slurmctld has been started anew since: what was done for its earlier life is to be done again."""
+
+
+class Status(Narrow):
+    """What is in force."""
+
+    hash: str = ""
+    """Of the configuration and scripts in force: the ConfigMap's `kurm-hash`. Empty while slurmctld starts."""
+    refused: str = ""
+    """The hash of the newest one, if slurmctld has refused it."""
+    words: str = ""
+    """What Slurm said about that."""
+    epoch: str = ""
+    """One life of slurmctld: another one after each start of the daemon, the same after a reconfigure. Empty while
+    slurmctld starts."""
+    gate: Literal["closed", "open", "none"] = "none"
+    """Whether partitions wait for `open_gate` (closed), have their states (open), or never wait (none)."""
+
+
+class Hints(Narrow):
+    """The nodes of which slurmctld's log has spoken."""
+
+    next: int
+    """What to ask for next."""
+    nodes: tuple[str, ...] = ()
+    """Nodes and host lists."""
+    lost: bool = False
+    """There were others, of which nothing is known."""
+
+
+class JobEvent(Narrow):
+    """A job of anybody's has started or ended, by slurmctld's log; a hint and no more."""
+
+    id: int
+    event: Literal["started", "ended"]
+    nodes: str = ""
+    """A host list, of a start only."""
+
+
+class JobEvents(Narrow):
+    """What has become of jobs."""
+
+    next: int
+    """What to ask for next."""
+    jobs: tuple[JobEvent, ...] = ()
+    lost: bool = False
+    """There were others, of which nothing is known."""
+    epoch: str = ""
+
+
+class Allocation(Narrow):
+    """A live job of ours. Times are in seconds since 1970."""
+
+    id: int
+    name: str
+    state: str
+    """PENDING, RUNNING, COMPLETING, SUSPENDED, ... (squeue(1), %T)."""
+    signature: str
+    """Its admin_comment, which begins with `kurm:`."""
+    reason: str = ""
+    """Why it waits, in Slurm's word: `Priority`, `Resources`, `Dependency`, ...; `None` when it runs."""
+    nodes: str = ""
+    """A host list; empty before the start."""
+    partition: str = ""
+    submitted: int = 0
+    started: int = 0
+    """Of one that waits, when Slurm expects it to start; 0 if it does not know."""
+    preempt: int = 0
+    """When it was told to make room for another, 0 if it was not: it is ended when its GraceTime is over."""
+
+
+class Allocations(Narrow):
+    """All live jobs of ours that slurmctld knows."""
+
+    epoch: str
+    jobs: tuple[Allocation, ...] = ()
+
+
+async def get_status(http: aiohttp.ClientSession, address: str, *, deadline: float = DEADLINE) -> Status:
+    """Ask what is in force, at an address (`http://demo-controller:6819/`). Raises Untold, as all of these do."""
+    return await _ask(http, Status, "GET", address, deadline)
+
+
+async def get_hints(http: aiohttp.ClientSession, address: str, after: int) -> Hints:
+    """Ask of which nodes the log has spoken since `after` (`next` of an earlier answer); waits for news."""
+    return await _ask(http, Hints, "GET", f"{address.rstrip('/')}/hints?after={after}", LONG_DEADLINE)
+
+
+async def get_job_events(http: aiohttp.ClientSession, address: str, after: int) -> JobEvents:
+    """Ask which jobs have started and ended since `after` (`next` of an earlier answer); waits for news."""
+    return await _ask(http, JobEvents, "GET", f"{address.rstrip('/')}/jobs?after={after}", LONG_DEADLINE)
+
+
+async def get_allocations(
+    http: aiohttp.ClientSession, address: str, token: str, *, deadline: float = LISTING_DEADLINE
+) -> Allocations:
+    """Ask for all live jobs of ours. `token` is SlurmUser's, as for slurmrestd."""
+    return await _ask(http, Allocations, "GET", f"{address.rstrip('/')}/allocations", deadline, token=token)
+
+
+async def open_gate(
+    http: aiohttp.ClientSession, address: str, token: str, epoch: str, *, deadline: float = LISTING_DEADLINE
+) -> Status:
+    """Say that all that is bound is pinned in this life of slurmctld: partitions get their states.
+
+    Repeating it is harmless. Raises OtherEpoch if slurmctld has been started anew meanwhile.
+    """
+    body = {"epoch": epoch}
+    return await _ask(http, Status, "POST", f"{address.rstrip('/')}/open", deadline, token=token, body=body)
+
+
+async def _ask(
+    http: aiohttp.ClientSession,
+    into: type[S],
+    method: str,
+    url: str,
+    deadline: float,
+    *,
+    token: str = "",
+    body: Any = None,
+) -> S:
+    headers = {TOKEN: token} if token else {}
+    data = None if body is None else msgspec.json.encode(body)
+    timeout = aiohttp.ClientTimeout(total=deadline)
+    try:
+        async with http.request(method, url, data=data, headers=headers, timeout=timeout) as answer:
+            content = await answer.read()
+            if answer.status == 409:  # noqa: PLR2004 - HTTP's "conflict"
+                raise OtherEpoch(f"{url} answered 409: slurmctld has been started anew")
+            if answer.status != 200:  # noqa: PLR2004 - HTTP's "OK"
+                raise Untold(f"{url} answered {answer.status} {answer.reason}")
+            return msgspec.json.decode(content, type=into)
+    except TimeoutError as error:
+        raise Untold(f"{url} did not answer in {deadline:g} s") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise Untold(f"{url} does not answer: {error}") from error
+    except msgspec.DecodeError as error:
+        raise Untold(f"{url} answered what cannot be read: {error}") from error
