@@ -35,7 +35,7 @@ from kurm.operator.objects import (
 )
 from kurm.operator.render import names
 from kurm.operator.render.configuration import table_size
-from kurm.operator.render.names import Part
+from kurm.operator.render.names import DAEMONS, Part
 from kurm.operator.render.pods import Cluster, Images
 from kurm.operator.writes import Writes
 
@@ -141,13 +141,14 @@ class Clusters:
 
     async def _give_back(self, cluster: SlurmCluster) -> Result:
         """Take away what no owner takes with it. Compute nodes are given back by their NodeSets."""
-        name = names.syncer_binding(cluster.metadata.namespace, cluster.metadata.name)
-        try:
-            binding = await self._session.get(CLUSTER_ROLE_BINDINGS, Key("", name))
-        except NotFound:
-            binding = None
-        if binding is not None and binding.metadata.annotations.get(names.OWNER_UID) == cluster.metadata.uid:
-            await self._writes.delete(CLUSTER_ROLE_BINDINGS, binding, why="its SlurmCluster is deleted")
+        for part in DAEMONS:
+            name = names.wide(part, cluster.metadata.namespace, cluster.metadata.name)
+            try:
+                binding = await self._session.get(CLUSTER_ROLE_BINDINGS, Key("", name))
+            except NotFound:
+                continue
+            if binding.metadata.annotations.get(names.OWNER_UID) == cluster.metadata.uid:
+                await self._writes.delete(CLUSTER_ROLE_BINDINGS, binding, why="its SlurmCluster is deleted")
         await self._writes.let_go(SLURM_CLUSTERS, cluster)
         return DONE
 

@@ -25,8 +25,6 @@ HOST_KEY = "ssh_host_ed25519_key"
 """Key of the Secret with the login nodes' host key."""
 PASSWORD = "password"  # noqa: S105 - the name of a key, not a password
 """Key of the Secret of the companion database."""
-SYNCER_CLUSTER_ROLE = "kurm-syncer"
-"""The chart's ClusterRole with what a syncer may do beyond its namespace: read nodes."""
 
 
 class Part(StrEnum):
@@ -39,6 +37,11 @@ class Part(StrEnum):
     REST = "rest"
     SLURMD = "slurmd"
     SYNCER = "syncer"
+    SCHEDULER = "scheduler"
+
+
+DAEMONS = (Part.SYNCER, Part.SCHEDULER)
+"""Our own, which speak to Kubernetes."""
 
 
 def component(cluster: str, part: Part) -> str:
@@ -92,6 +95,11 @@ def host_name(node: str) -> str:
     return node.partition(".")[0][:LABEL_LENGTH].rstrip("-")
 
 
-def syncer_binding(namespace: str, cluster: str) -> str:
-    """Return the name of a syncer's ClusterRoleBinding; it tells clusters of all namespaces apart."""
-    return f"{SYNCER_CLUSTER_ROLE}.{namespace}.{cluster}"
+def cluster_role(part: Part) -> str:
+    """Return the name of the chart's ClusterRole with what a daemon of ours may do beyond its namespace."""
+    return f"kurm-{part}"
+
+
+def wide(part: Part, namespace: str, cluster: str) -> str:
+    """Return the name of a daemon's cluster-wide objects; it tells clusters of all namespaces apart."""
+    return f"kurm-{part}.{namespace}.{cluster}"
