@@ -236,6 +236,7 @@ def test_a_second_cluster_comes_and_goes_beside_the_first(demo: Demo) -> None:
             "controller": {"storage": {"whenDeleted": "Delete"}},
             "login": {"users": [user]},
             "accounting": {"enabled": False},
+            "scheduler": {"name": "staging"},
         },
         "sharedVolumes": {"home": {"keep": False}},
     }

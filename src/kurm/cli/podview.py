@@ -100,7 +100,8 @@ class _Look:
         gathered = gather(owner, [(one, ask if one == self._pod else self._rules.ask(one)) for one in members])
         names = tuple(sorted(one.metadata.name for one in members))
         what = "Job" if job_of(self._pod) else "gang"
-        return Gang(f"{what} {owner.namespace}/{owner.name}", owner.size, names, _missing(owner, names, gathered.missing))
+        missing = _missing(owner, names, gathered.missing)
+        return Gang(f"{what} {owner.namespace}/{owner.name}", owner.size, names, missing)
 
     def _same(self, other: Pod) -> bool:
         """Whether a pod of the namespace belongs to the same gang: by its Job, or by its annotations."""

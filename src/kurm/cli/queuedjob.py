@@ -49,8 +49,18 @@ async def ask(session: Session, pods: Iterable[Pod], names: Sequence[str]) -> li
 
 def read(squeue: str) -> list[QueuedJob]:
     """Return the jobs of what squeue has printed by FORMAT. Lines that are none of its are passed over."""
-    rows = (line.split("|", _FIELDS - 1) for line in squeue.splitlines())
-    return [QueuedJob(*("" if word in _NOTHING else word for word in row)) for row in rows if len(row) == _FIELDS]
+    found = []
+    for line in squeue.splitlines():
+        row = line.split("|", _FIELDS - 1)
+        if len(row) == _FIELDS:
+            job, state, partition, account, qos, start, nodes, reason = (_said(word) for word in row)
+            found.append(QueuedJob(job, state, partition, account, qos, start, nodes, reason))
+    return found
+
+
+def _said(word: str) -> str:
+    """Return a word of squeue's, empty where it has none."""
+    return "" if word in _NOTHING else word
 
 
 def placed(job: QueuedJob, squeue: str) -> QueuedJob:
