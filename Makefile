@@ -35,7 +35,7 @@ e2e: .venv/ready ## On a real local cluster named "test"; leaves any other alone
 	$(BIN)/pytest tests/e2e --timeout=1500
 
 bench: .venv/ready ## Measure, and keep the figures in bench/results (see bench/README.md)
-	for bench in cache pool sync; do PYTHONPATH=tests $(BIN)/python bench/$$bench.py; done
+	for bench in cache pool sync pods; do PYTHONPATH=tests $(BIN)/python bench/$$bench.py; done
 
 down: .venv/ready ## End the demo's cluster
 	$(BIN)/kurm local down

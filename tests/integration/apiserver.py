@@ -52,6 +52,8 @@ class ApiServer:
     folder: Path
     rbac: bool = True
     uncached: tuple[str, ...] = ()
+    admission_off: tuple[str, ...] = ()
+    """Admission plugins that are left out. ServiceAccount always is."""
     audited: bool = False
     """Whether every request is written down: who, what, when; see `requests`."""
     port: int = 0
@@ -92,7 +94,7 @@ class ApiServer:
             f"--service-account-signing-key-file={keys}/accounts.key",
             f"--authorization-mode={'RBAC' if self.rbac else 'AlwaysAllow'}",
             # Nobody runs the controllers that make service accounts, and pods need none here.
-            "--disable-admission-plugins=ServiceAccount",
+            f"--disable-admission-plugins={','.join(('ServiceAccount', *self.admission_off))}",
             "--endpoint-reconciler-type=none",
             "--allow-privileged",
             *(f"--watch-cache-sizes={','.join(f'{name}#0' for name in self.uncached)}" for _ in self.uncached[:1]),

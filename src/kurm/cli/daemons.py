@@ -19,9 +19,12 @@ from kurm.domain.spec import DURATION, seconds
 from kurm.kube.config import Config
 from kurm.kube.errors import KubeError
 from kurm.kube.lease import LeadershipLost
+from kurm.kube.resources import Key
 from kurm.kube.session import Session as KubeSession
 from kurm.operator import operator as operators
 from kurm.operator.render.pods import Images
+from kurm.scheduler import scheduler as schedulers
+from kurm.scheduler.objects import SLURM_CLUSTERS
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.syncer.syncer import Settings, Syncer
@@ -135,6 +138,42 @@ def syncer(
                 await daemon.run()
 
     run(work, component="syncer", cluster=cluster, namespace=namespace)
+
+
+@app.command()
+def scheduler(
+    *,
+    cluster: Annotated[str, typer.Option(help="Name of the SlurmCluster.")],
+    namespace: Annotated[str, typer.Option(help="Its namespace.")],
+    slurmrestd: Annotated[str, typer.Option(help="unix:/path/to/socket or http://host:port.")],
+    jwt_key: Annotated[
+        Path, typer.Option(help="File with the key that signs tokens for slurmctld.", exists=True, dir_okay=False)
+    ],
+    controller: Annotated[
+        str, typer.Option(help="URL at which slurmctld's init answers. Default: the cluster's.")
+    ] = "",
+    port: Annotated[int, typer.Option(help="Of /metrics, /healthz and /readyz.", min=0, max=65535)] = 8080,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Default: $KUBECONFIG, or the pod's service account.", dir_okay=False)
+    ] = None,
+    identity: Annotated[str, typer.Option(help="Name in the Lease. Default: the host's name.")] = "",
+) -> None:
+    """Place the pods that name a SlurmCluster's scheduler, through its queue."""
+    settings = schedulers.Settings(cluster, namespace, identity or os.uname().nodename, controller=controller)
+    tokens = Tokens(jwt_key.read_bytes, SLURM_USER)
+    try:
+        session = SlurmSession(slurmrestd, tokens)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--slurmrestd") from error
+
+    async def work() -> None:
+        async with KubeSession(Config.load(kubeconfig)) as kube, session as slurm:
+            found = await kube.get(SLURM_CLUSTERS, Key(namespace, cluster))
+            daemon = schedulers.Scheduler(kube, slurm, tokens, settings, found)
+            async with health.serve(port, daemon):
+                await daemon.run()
+
+    run(work, component="scheduler", cluster=cluster, namespace=namespace)
 
 
 def run(work: Callable[[], Awaitable[None]], **fields: str) -> None:

@@ -35,6 +35,10 @@ class Entry:
     """`namespace/name.uid8`."""
     reason: str = ""
     """Why it waits, in Slurm's word."""
+    ours: bool = False
+    """Whether this process has asked for it."""
+    waited: bool = False
+    """Whether it was queued."""
     noted_at: float = 0.0
     """When we did or heard what this says: a list that was begun before does not know it."""
 
@@ -98,7 +102,8 @@ class Ledger:
         now = self._now()
         hosts = (host,) if host else ()
         made = Job(job, phase, hosts, pinned=pinned, granted_at=now)
-        self._put(Entry(owner, made, self.epoch, name, noted_at=now))
+        waited = phase is Phase.QUEUED
+        self._put(Entry(owner, made, self.epoch, name, ours=True, waited=waited, noted_at=now))
 
     def looked(self, job: int, slots: Mapping[str, int]) -> None:
         """Note where the slots of a job are."""
@@ -142,6 +147,8 @@ class Ledger:
                 await self._wanted.wait()
         except TimeoutError:
             return
+        finally:
+            self._wanted.clear()
 
     def heard(self, event: JobEvent) -> str:
         """Take in what the log says of a job; return its owner if it is one of ours, else nothing."""
@@ -169,7 +176,6 @@ class Ledger:
 
     def replace(self, told: Allocations, begun: float) -> None:
         """Take in the whole list, which was asked for at `begun`. Owners of whom it says something new are looked at."""
-        self._wanted.clear()
         self.renew(told.epoch)
         first, away = not self.known, bool(self.problem)
         self.known, self.problem, self.listed_at = True, "", begun
@@ -179,7 +185,9 @@ class Ledger:
         self._unsure = {owner: since for owner, since in self._unsure.items() if since > begun}
         for job, entry in [(job, entry) for job, entry in self._entries.items() if job not in listed]:
             if entry.noted_at >= begun:
-                if entry.epoch != self.epoch:  # given in a life that has ended since, or in this one: the next list tells
+                if (
+                    entry.epoch != self.epoch
+                ):  # given in a life that has ended since, or in this one: the next list tells
                     self.unsure(entry.owner)
                 continue
             self._drop(job)
@@ -217,7 +225,8 @@ class Ledger:
         )
         if known and known.ends_at is not None and job.ends_at is not None:
             job = replace(job, ends_at=known.ends_at)  # seconds between two clocks; the same moment stays the same
-        return Entry(owner, job, self.epoch, one.name, one.reason)
+        waited = phase is Phase.QUEUED or (before is not None and before.waited)
+        return Entry(owner, job, self.epoch, one.name, one.reason, ours=bool(before and before.ours), waited=waited)
 
     def _put(self, entry: Entry) -> None:
         self._entries[entry.job.id] = entry

@@ -3,7 +3,7 @@
 import asyncio
 
 from integration.operator.stage import MISSING, Stage, until
-from kurm.domain.signals import NODE_SET, RELEASE, SLURM_DRAIN
+from kurm.domain.signals import NODE_SET, RELEASE
 from kurm.kube.resources import NODES, Key
 from kurm.operator.objects import ALL_NODES, CLUSTER_PODS, NODE_SETS, SLURM_CLUSTERS
 from kurm.operator.operator import Operator
@@ -185,21 +185,15 @@ async def test_two_node_sets_share_the_nodes(stage: Stage) -> None:
         await until(lambda: _nodes(stage), nodes)
 
 
-async def test_a_node_costs_three_writes(stage: Stage) -> None:
-    """The claim, the pod, and the condition that says that it is in service; conditions of pods cost none."""
+async def test_a_node_costs_two_writes(stage: Stage) -> None:
+    """The claim and the pod. That it is in service is not said of a node that was never out of it."""
     nodes = await stage.add_nodes(40)
     await stage.cluster()
     await stage.node_set()
     async with stage.operator() as operator:
         await until(stage.node_set_conditions, READY)
-        await until(lambda: _told(stage), len(nodes))
-        assert _writes(operator, "nodes") == 2 * len(nodes)
+        assert _writes(operator, "nodes") == len(nodes)
         assert _writes(operator, "pods") == len(nodes)
-
-
-async def _told(stage: Stage) -> int:
-    found = await stage.kube.list(ALL_NODES, labels=f"stage={stage.place}")
-    return sum(node.condition(SLURM_DRAIN) is not None for node in found)
 
 
 def _writes(operator: Operator, resource: str) -> float:

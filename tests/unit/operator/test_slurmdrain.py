@@ -37,7 +37,8 @@ def _pod(said: str = "", reason: str = "", *, going: bool = False) -> Pod:
     [
         (None, None, None),
         (None, _pod(), None),
-        (None, _pod("InService"), SERVES),
+        (None, _pod("InService"), None),
+        (None, _pod("Draining", DRAINING.message), DRAINING),
         (SERVES, _pod("InService"), None),
         (SERVES, _pod("Draining", DRAINING.message), DRAINING),
         (DRAINING, _pod("Draining", DRAINING.message), None),
@@ -50,7 +51,7 @@ def _pod(said: str = "", reason: str = "", *, going: bool = False) -> Pod:
     ],
 )
 def test_only_what_is_new_is_said(held: Told | None, pod: Pod | None, expected: Told | None) -> None:
-    """A node that was never in service says nothing; one whose pod is replaced says what it said."""
+    """A node that was never out of service says nothing; one whose pod is replaced says what it said."""
     assert untold(_node(held), pod) == expected
 
 

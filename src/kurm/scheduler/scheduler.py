@@ -1,0 +1,198 @@
+"""One scheduler: the views that it reads, the loops that write, and who may (one at a time, by a Lease).
+
+Kubernetes --watch--> Pool, Owners --+--> Placer: allocation.decide --> jobs in Slurm, binds and ends of pods
+Slurm --list, hints--> Truth, Ledger-+         |
+                                               +--> Telling ----------> conditions and events of pods that wait
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from kurm.kube import lease
+from kurm.kube.events import Recorder
+from kurm.kube.lease import Leadership
+from kurm.kube.resources import Key, OwnerReference
+from kurm.kube.session import Session as KubeSession
+from kurm.kube.watch import Pace as WatchPace
+from kurm.scheduler.binding import Binding
+from kurm.scheduler.ledger import Ledger
+from kurm.scheduler.metrics import Gauges, Metrics
+from kurm.scheduler.objects import MANAGER, SLURM_CLUSTERS, SlurmCluster
+from kurm.scheduler.owners import Owners
+from kurm.scheduler.placer import Placer
+from kurm.scheduler.pool import Pool
+from kurm.scheduler.prospects import Prospects
+from kurm.scheduler.telling import Telling
+from kurm.scheduler.truth import Truth
+from kurm.slurm.controller import PORT
+from kurm.slurm.session import Session as SlurmSession
+from kurm.slurm.session import TokenSource
+
+log = structlog.get_logger("kurm.scheduler")
+
+STUCK_SECONDS = 60.0
+"""So long without the loop coming by: it never waits that long for anything."""
+TICK = 1.0
+PACE = WatchPace(gulp=0.002)
+"""A pod is seen as it comes: gathering what follows for longer would be a good part of its way to a node."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a scheduler is told."""
+
+    cluster: str
+    namespace: str
+    identity: str
+    """The pod's name: whoever comes back under it need not wait for its own Lease."""
+    controller: str = ""
+    """Where slurmctld's init answers; `http://CLUSTER-controller:6819/` if empty."""
+    terms: lease.Terms | None = None
+    watch_pace: WatchPace | None = None
+
+    @property
+    def controller_address(self) -> str:
+        """Where slurmctld's init answers."""
+        return self.controller or f"http://{self.cluster}-controller:{PORT}/"
+
+    @property
+    def lease(self) -> Key:
+        """The Lease that the cluster's schedulers share."""
+        return Key(self.namespace, f"{self.cluster}-scheduler")
+
+
+class RenamedError(Exception):
+    """spec.scheduler.name is another one now: the pods that are followed are not ours. Restart the process."""
+
+
+class Scheduler:
+    """Make it inside of the event loop that runs it. `cluster` is the SlurmCluster as it is now."""
+
+    def __init__(
+        self,
+        kube: KubeSession,
+        slurm: SlurmSession,
+        tokens: TokenSource,
+        settings: Settings,
+        cluster: SlurmCluster,
+    ) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms, owner=self._owner)
+        self._cluster = cluster
+        self._ticked_at = asyncio.get_running_loop().time()
+        name = cluster.spec.scheduler.name if cluster.spec.scheduler else "kurm"
+        pace = settings.watch_pace or PACE
+        self.pool = Pool(kube, settings.namespace, settings.cluster, scheduler=name, pace=pace)
+        self.ledger = Ledger(lambda: cluster.metadata.uid)
+        self._recorder = Recorder(kube, f"kurm.dev/{MANAGER}", settings.identity)
+
+        def leads() -> bool:
+            return self.leadership.leads
+
+        self.owners = Owners(self.pool, lambda owner: self.placer.look_at(owner))
+        self.binding = Binding(kube, self.pool, self.metrics)
+        self.telling = Telling(kube, self.pool, self._recorder, self.metrics, leads)
+        self.placer = Placer(
+            slurm,
+            pool=self.pool,
+            owners=self.owners,
+            ledger=self.ledger,
+            prospects=Prospects(self.pool, self.ledger),
+            binding=self.binding,
+            telling=self.telling,
+            metrics=self.metrics,
+            leads=leads,
+        )
+        address = settings.controller_address
+        self.truth = Truth(slurm, tokens, address, ledger=self.ledger, metrics=self.metrics, heard=self._heard)
+        self.ledger.on_change(self.placer.look_at)
+        self.placer.looked = self.truth.looked
+        self.truth.given_up = self.placer.gives_up
+        self.truth.bound = lambda: {*self.owners.bound(), *self.ledger.owners()}
+        self.truth.opened = self._look_at_waiting
+        self.metrics.watch(slurm.traffic, kube.traffic, self._gauges())
+
+    async def run(self) -> None:
+        """Place pods while we lead; never ends by itself, cancel it.
+
+        Raises LeadershipLost when another one leads, RenamedError when its pods are called otherwise: restart then.
+        """
+        async with asyncio.TaskGroup() as reading:
+            # Read before we lead, so that a second scheduler takes over at once.
+            followers = [reading.create_task(one.run()) for one in (self.pool, self.truth)]
+            try:
+                await self.pool.clusters.wait_synced(float("inf"))
+                await self.leadership.run(self._write)
+            finally:
+                for task in followers:
+                    task.cancel()
+
+    def stuck(self) -> list[str]:
+        """Return why only a restart helps, in words; nothing while all is well."""
+        silence = asyncio.get_running_loop().time() - self._ticked_at
+        leads = self.leadership.leads and silence > STUCK_SECONDS
+        return [f"the loop has not come by for {silence:.0f} s"] if leads else []
+
+    def unready(self) -> list[str]:
+        """Return why it places nothing now, in words; nothing while all is well."""
+        holder = self.leadership.holder or "nobody"
+        problems = [] if self.leadership.leads else [f"does not lead: {holder} holds lease {self.settings.lease}"]
+        known = "" if self.ledger.known else "what Slurm holds is not known yet"
+        closed = "" if self.ledger.open else "what is bound is looked at first, after slurmctld's start or ours"
+        return [*problems, *filter(None, (self.pool.problem, self.ledger.problem or known or closed))]
+
+    async def _write(self) -> None:
+        for cache in self.pool.caches:
+            await cache.wait_synced(float("inf"))
+        async with asyncio.TaskGroup() as writing:
+            for work in (self.placer, self.binding, self.telling, self._recorder):
+                writing.create_task(work.run())
+            writing.create_task(self.truth.recover(self.placer.look_at))
+            writing.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        away = False
+        while True:
+            self._ticked_at = asyncio.get_running_loop().time()
+            name = self.pool.settings.name
+            if self.pool.cluster is not None and name != self.pool.scheduler:
+                raise RenamedError(f"spec.scheduler.name is {name}, and was {self.pool.scheduler}")
+            if bool(self.ledger.problem) != away:
+                away = not away
+                self._look_at_waiting()  # to be told so, or placed
+            await asyncio.sleep(TICK)
+
+    def _look_at_waiting(self) -> None:
+        for owner in self.owners.waiting():
+            self.placer.look_at(owner)
+
+    def _heard(self, nodes: Iterable[str]) -> None:
+        """Heed that jobs of others have started or ended on these host lists."""
+
+    def _owner(self) -> OwnerReference | None:
+        metadata, kind = self._cluster.metadata, SLURM_CLUSTERS.kind
+        return OwnerReference(kind, metadata.name, metadata.uid, SLURM_CLUSTERS.api_version)
+
+    def _gauges(self) -> Gauges:
+        def one(label: str, value: Callable[[], float]) -> Callable[[], Mapping[str, float]]:
+            return lambda: {label: value()}
+
+        queue = self.placer.controller.queue
+        return {
+            "cache_age_seconds": (
+                "Since a view of one side was last known to be true",
+                lambda: {str(cache.resource): cache.age for cache in self.pool.caches},
+            ),
+            "queue_depth": ("Owners that are due or in work", one("owners", lambda: float(len(queue) + queue.working))),
+            "leads": ("Whether this process may write", one("lease", lambda: float(self.leadership.leads))),
+            "hears_hints": ("Whether hints come from slurmctld's log", one("log", lambda: float(self.truth.hears))),
+            "allocations": ("Jobs that Slurm holds for pods", one("slurm", lambda: float(len(self.ledger)))),
+            "waiting_pods": (
+                "Pods that were given a reason why they wait",
+                one("pods", lambda: float(len(self.telling))),
+            ),
+        }

@@ -1,0 +1,158 @@
+"""What Slurm says: the list of all allocations, the hints of slurmctld's log, and slurmctld's lives.
+
+After each start of slurmctld nothing is given out until what is bound is pinned again; then it is told so (`open_gate`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import aiohttp
+import structlog
+
+from kurm.kube.backoff import Backoff
+from kurm.scheduler.ledger import Ledger
+from kurm.scheduler.metrics import Metrics
+from kurm.slurm.controller import OtherEpoch, Untold, get_allocations, get_job_events, get_status, open_gate
+from kurm.slurm.errors import SlurmError
+from kurm.slurm.session import Session, TokenSource
+
+log = structlog.get_logger("kurm.scheduler")
+
+EVERY = 10.0
+"""Seconds between two lists while hints come: a net for what neither we nor the log have told."""
+DEAF = 4.0
+"""Seconds between two lists while no hints come: a pod whose job has ended is to be seen within ten."""
+LEAST = 0.2
+"""Seconds between two lists, whoever wants them."""
+RETRY = 1.0
+"""Seconds until a Slurm that does not answer is asked again."""
+BACKOFF = Backoff(first=0.2, most=5.0)
+
+
+class Truth:
+    """The loops. `bound` returns the owners whose pods or jobs are to be looked at after a start of slurmctld."""
+
+    def __init__(
+        self,
+        slurm: Session,
+        tokens: TokenSource,
+        address: str,
+        *,
+        ledger: Ledger,
+        metrics: Metrics,
+        heard: Callable[[Iterable[str]], None],
+    ) -> None:
+        self.slurm, self.ledger, self.address = slurm, ledger, address
+        self._tokens, self._metrics, self._heard = tokens, metrics, heard
+        self.hears = False
+        self._next = 0
+        self._recovering: set[str] | None = None
+        self._since = 0.0
+        self.bound: Callable[[], Iterable[str]] = tuple
+        self.opened: Callable[[], None] = lambda: None
+        self.given_up: Callable[[str], bool] = lambda _: False
+        self._recovered = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow Slurm; never ends, cancel it."""
+        async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._list(http))
+            tasks.create_task(self._listen(http))
+
+    def looked(self, owner: str) -> None:
+        """Heed that nothing is left to do for an owner."""
+        if self._recovering is not None:
+            self._recovering.discard(owner)
+            if not self._recovering:
+                self._recovered.set()
+
+    # The list.
+
+    async def _list(self, http: aiohttp.ClientSession) -> None:
+        while True:
+            begun = self._now()
+            try:
+                if self.ledger.problem and not (await self.slurm.ping(deadline=5.0)).responding:
+                    raise Untold("slurmctld does not answer")
+                self.ledger.replace(await get_allocations(http, self.address, self._tokens()), begun)
+            except SlurmError as error:
+                self.ledger.lose(str(error))
+                await asyncio.sleep(RETRY)
+                continue
+            await asyncio.sleep(LEAST)
+            await self.ledger.wanted(EVERY if self.hears else DEAF)
+
+    # Hints.
+
+    async def _listen(self, http: aiohttp.ClientSession) -> None:
+        failures, problem = 0, ""
+        while True:
+            try:
+                told = await get_job_events(http, self.address, self._next)
+            except Untold as error:
+                self.hears = False
+                failures += 1
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("no hints from slurmctld's log", why=problem)
+                await asyncio.sleep(BACKOFF.delay(failures))
+                continue
+            failures, problem, self._next = 0, "", told.next
+            renewed = self.ledger.renew(told.epoch)
+            if told.lost or renewed or not self.hears:
+                self.ledger.want()
+            self.hears = True
+            nodes = [event.nodes for event in told.jobs if not self.ledger.heard(event)]
+            self._heard(nodes)
+
+    # A new life of slurmctld.
+
+    async def recover(self, look_at: Callable[[str], None]) -> None:
+        """After each start of slurmctld have all that is bound looked at, then open the gate; never ends.
+
+        Only for whoever leads.
+        """
+        async with aiohttp.ClientSession() as http:
+            while True:
+                while self.ledger.open or not self.ledger.known:
+                    await asyncio.sleep(0.02 if not self.ledger.open else 0.1)
+                epoch = self.ledger.epoch
+                try:
+                    await self._recover(http, epoch, look_at)
+                except Untold as error:
+                    log.warning("the gate is not open", why=str(error))
+                    await asyncio.sleep(RETRY)
+
+    async def _recover(self, http: aiohttp.ClientSession, epoch: str, look_at: Callable[[str], None]) -> None:
+        begun = self._now()
+        owners = set(self.bound())
+        self._recovering, self._recovered = set(owners), asyncio.Event()
+        log.info("looks at what is bound", owners=len(owners), epoch=epoch)
+        for owner in owners:
+            look_at(owner)
+        while self._recovering and self.ledger.epoch == epoch:
+            try:
+                async with asyncio.timeout(0.5):
+                    await self._recovered.wait()
+            except TimeoutError:
+                self._recovering -= {owner for owner in self._recovering if self.given_up(owner)}
+        self._recovering = None
+        if self.ledger.epoch != epoch:
+            return
+        status = await get_status(http, self.address)
+        if status.gate == "closed":
+            try:
+                await open_gate(http, self.address, self._tokens(), epoch)
+            except OtherEpoch:
+                self.ledger.want()
+                await asyncio.sleep(RETRY)
+                return
+        if self.ledger.epoch == epoch:
+            self.ledger.open = True
+            self._metrics.recovered.observe(self._now() - begun)
+            log.info("gives out nodes", owners=len(owners), seconds=round(self._now() - begun, 3), gate=status.gate)
+            self.opened()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
