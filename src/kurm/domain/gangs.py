@@ -1,23 +1,29 @@
 """Which pods belong together, and which of an allocation's slots each of them gets. Pure.
 
-A pod alone is a gang of one. So is the scheduler to use it::
+A pod alone is a gang of one. A scheduler uses it so::
 
-    owner = owner_of(pod, job)              # RefusedError: bad annotations. Job: that of the pod's owner reference
-    gathered = gather(owner, [(pod, rules.ask(pod)), ...])      # RefusedError: pod x-3 asks another thing than x-0
-    if gathered.waits_for: the condition GangIncomplete with these words
-    ...
-    slots = slots_of(layout)                # of a granted job: slots[3] is the node of slot 3
-    for pod, slot in fill(owner, slots, held={0: uid}, pods=[...]): bind pod to slots[slot], with kurm.dev/slot: slot
+    if job_of(pod): job = ...                          # the Job with that UID; not known yet: look again later
+    owner = owner_of(pod, job)                         # RefusedError: annotations that make no gang
+    gathered = gather(owner, [(pod, rules.ask(pod)), ...])  # RefusedError: pod x-3 asks another thing than x-0
+    if gathered.waits_for: ...                         # GangIncomplete, with these words
+    slots = slots_of(layout)                           # of a granted job: slots[3] is the node of slot 3
+    for pod, slot in fill(owner, slots, held, pods):   # bind it to slots[slot], with kurm.dev/slot: slot
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
-from kurm.domain.asks import Ask
+from kurm.domain.asks import GANG, GANG_SIZE, Ask, RefusedError
 from kurm.domain.podspec import JobSpec, Pod
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-"""Annotation and label of an Indexed Job's pod: its rank."""
+"""Annotation of an Indexed Job's pod: its rank (Kubernetes, "Jobs")."""
+_GANG = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", re.ASCII)
+_SIZE = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_DIGITS = re.compile(r"([0-9]+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +41,14 @@ class Owner:
 
     @property
     def job_name(self) -> str:
-        """`namespace/name.uid8`."""
-        raise NotImplementedError
+        """`namespace/name.uid8`. A gang that annotations make has no UID; its own eight letters are of its id."""
+        annotated = self.id == f"{self.namespace}/{self.name}"
+        letters = blake2b(self.id.encode(), digest_size=4).hexdigest() if annotated else self.id[:8]
+        return f"{self.namespace}/{self.name}.{letters}"
 
     def signature(self, cluster_uid: str) -> str:
-        """What its jobs bear as admin_comment."""
-        raise NotImplementedError
+        """Return what its jobs bear as admin_comment."""
+        return f"kurm:{cluster_uid}:{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,46 +57,153 @@ class Gathered:
 
     ask: Ask
     """What each of them asks."""
-    missing: int = 0
     waits_for: str = ""
     """What an incomplete gang waits for: "2 of 8 pods are there"; empty if it is complete."""
 
 
 def job_of(pod: Pod) -> str:
-    """Return the UID of the Job that the pod belongs to, and has its rank of; empty for none.
-
-    Only then is the Job to be looked up for `owner_of`.
-    """
-    raise NotImplementedError
+    """Return the UID of the Job that the pod has a rank of; empty for none. Only then `owner_of` needs the Job."""
+    if GANG in pod.metadata.annotations or COMPLETION_INDEX not in pod.metadata.annotations:
+        return ""
+    return next((owner.uid for owner in pod.metadata.owner_references if owner.kind == "Job"), "")
 
 
 def owner_of(pod: Pod, job: JobSpec | None = None) -> Owner:
     """Return whom the pod's allocation is for: the gang of its annotations, else its Indexed Job, else itself.
 
+    An Indexed Job is a gang if all of its pods are to run at once: parallelism and completions are equal, and above 1.
     Raises RefusedError for annotations that make no gang.
     """
-    raise NotImplementedError
+    meta = pod.metadata
+    if GANG in meta.annotations or GANG_SIZE in meta.annotations:
+        name, size = _annotated(meta.annotations)
+        return Owner(f"{meta.namespace}/{name}", meta.namespace, name, size)
+    if (
+        job is not None
+        and job.completion_mode == "Indexed"
+        and job.parallelism == job.completions
+        and job.parallelism > 1
+    ):
+        uid = job_of(pod)
+        name = next((owner.name for owner in meta.owner_references if owner.uid == uid), "")
+        if uid and rank(pod) is not None:
+            return Owner(uid, meta.namespace, name, job.parallelism, indexed=True)
+    return Owner(meta.uid, meta.namespace, meta.name)
+
+
+def rank(pod: Pod) -> int | None:
+    """Return the rank that an Indexed Job has given to the pod; None for none."""
+    text = pod.metadata.annotations.get(COMPLETION_INDEX, "")
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def gather(owner: Owner, pods: Sequence[tuple[Pod, Ask]]) -> Gathered:
     """Return what the pods of an owner ask together, and whether all are there.
 
-    Raises RefusedError, which names the pod that asks otherwise, and in what; also if there are more than its size.
+    `pods`: at least one; none that has ended or is on its way out. Those beyond the size of the gang get no slot.
+    Raises RefusedError, which names the pod that asks otherwise, and in what.
     """
-    raise NotImplementedError
+    named = sorted(pods, key=lambda one: natural(one[0].metadata.name))
+    ask = named[0][1]
+    if owner.size == 1 and len(pods) == 1:
+        return Gathered(ask)
+    _same_size(owner, [pod for pod, _ in named])
+    usual = Counter(one for _, one in named).most_common(1)[0][0] if any(one is not ask for _, one in named) else ask
+    for pod, one in named:
+        if one != usual:
+            model = next(name.metadata.name for name, other in named if other == usual)
+            clause = _difference(pod.metadata.name, one, model, usual)
+            raise RefusedError(f"gang {owner.name}: {clause}: the pods of a gang must ask the same")
+    there = len({rank(pod) for pod, _ in named}) if owner.indexed else len(named)
+    if there < owner.size:
+        return Gathered(usual, f"{there} of {owner.size} pods of gang {owner.name} are there")
+    return Gathered(usual)
 
 
 def slots_of(layout: Mapping[str, int]) -> tuple[str, ...]:
     """Return the node of each slot, in the order of the nodes' names: n2 before n10. Ranks are slots."""
-    raise NotImplementedError
+    return tuple(node for node in sorted(layout, key=natural) for _ in range(layout[node]))
 
 
 def fill(
-    owner: Owner, slots: Sequence[str], held: Mapping[int, str], pods: Sequence[Pod]
+    owner: Owner, slots: Sequence[str], held: Mapping[int, str], pods: Iterable[Pod]
 ) -> tuple[tuple[Pod, int], ...]:
     """Return which pod gets which slot. `held`: by slot the UID of the pod that has it, until that is gone for good.
 
     A pod that holds one gets none anew. One with a rank gets its own slot or none; others take free ones in the order
-    of their names.
+    of their names. Who is left over waits until a slot is free.
     """
-    raise NotImplementedError
+    holders = set(held.values())
+    waiting = sorted(
+        (pod for pod in pods if pod.metadata.uid not in holders), key=lambda one: natural(one.metadata.name)
+    )
+    free = [slot for slot in range(len(slots)) if slot not in held]
+    if not owner.indexed:
+        return tuple(zip(waiting, free, strict=False))
+    own: dict[int, Pod] = {}
+    for pod in waiting:
+        place = rank(pod)
+        if place is not None and place in free:
+            own.setdefault(place, pod)
+    return tuple((pod, slot) for slot, pod in sorted(own.items()))
+
+
+def natural(name: str) -> tuple[str | int, ...]:
+    """Return what names are sorted by: their numbers count as numbers. n2 comes before n10."""
+    return tuple(int(part) if odd % 2 else part for odd, part in enumerate(_DIGITS.split(name)))
+
+
+def _annotated(annotations: Mapping[str, str]) -> tuple[str, int]:
+    name, size = annotations.get(GANG), annotations.get(GANG_SIZE)
+    if name is None or size is None:
+        here, missing = (GANG_SIZE, GANG) if name is None else (GANG, GANG_SIZE)
+        raise RefusedError(f"annotation {missing} is missing: a gang needs it beside {here}")
+    if not _GANG.fullmatch(name):
+        raise RefusedError(f"annotation {GANG}: {name!r} must be a-z, 0-9, . and -, at most 63, as trainer")
+    if not _SIZE.fullmatch(size):
+        raise RefusedError(f"annotation {GANG_SIZE}: {size!r} must be a number of pods above zero, as 8")
+    return name, int(size)
+
+
+def _same_size(owner: Owner, pods: Sequence[Pod]) -> None:
+    sizes = {pod.metadata.annotations.get(GANG_SIZE): pod.metadata.name for pod in pods}
+    if len(sizes) > 1:
+        (one, pod), (other, second) = list(sizes.items())[:2]
+        raise RefusedError(
+            f"gang {owner.name}: annotation {GANG_SIZE} is {one} on pod {pod} and {other} on pod {second}: "
+            "the pods of a gang must say the same"
+        )
+
+
+_FIELDS: Mapping[str, str] = {
+    "cpus": "{} CPUs",
+    "memory": "{} MiB",
+    "partition": "partition {!r}",
+    "account": "account {!r}",
+    "qos": "QOS {!r}",
+    "time_limit": "a time limit of {} minutes",
+    "features": "constraint {!r}",
+    "reservation": "reservation {!r}",
+    "licenses": "licences {!r}",
+    "comment": "comment {!r}",
+    "exclusive": "exclusive {}",
+}
+"""What asks can differ in, the plainest first, and how it is told."""
+_WIDER: Mapping[str, str] = {
+    "selector": "node selector",
+    "required": "required node affinity",
+    "tolerations": "tolerations",
+    "wishes": "GRES",
+}
+"""What constraints can differ in."""
+
+
+def _difference(pod: str, one: Ask, model: str, other: Ask) -> str:
+    """Return in what one pod's ask differs from another's, in a clause."""
+    for field, words in _FIELDS.items():
+        mine, theirs = getattr(one, field), getattr(other, field)
+        if mine != theirs:
+            return f"pod {pod} asks {words.format(mine)}, pod {model} {words.format(theirs)}"
+    fields = (field for field in _WIDER if getattr(one.constraint, field) != getattr(other.constraint, field))
+    what = _WIDER.get(next(fields, ""), "") or ("host ports" if one.ports != other.ports else "resources")
+    return f"pod {pod} asks for other {what} than pod {model}"

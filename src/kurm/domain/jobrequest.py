@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+UNLIMITED = 0xFFFFFFFF
+"""Minutes of a job without any limit: Slurm's INFINITE (slurm.h)."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
@@ -22,10 +25,13 @@ class JobRequest:
     account: str = ""
     qos: str = ""
     time_limit: int | None = None
-    """Minutes; None for the partition's own."""
+    """Minutes; None for the partition's own, UNLIMITED for none."""
     constraint: str = ""
     reservation: str = ""
     licenses: str = ""
     comment: str = ""
     exclusive: bool = False
     """Whether nothing else is to run on its nodes."""
+    slots_per_node: int = 0
+    """Most slots on a node (ntasks-per-node); 0 for as many as fit. CPUs and memory do not tell that a node has GPUs
+    for two pods only, or that a host port can be taken once."""

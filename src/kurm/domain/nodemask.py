@@ -5,7 +5,7 @@ is asked of all of them once; then, node by node as they change, its answer is k
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import compress
+from itertools import compress, islice
 from typing import Generic, TypeVar
 
 Q = TypeVar("Q")
@@ -72,10 +72,10 @@ class Roster:
                 found |= 1 << place
         return found
 
-    def names(self, mask: int) -> tuple[str, ...]:
-        """Return who stands at the places of a mask."""
-        if mask.bit_count() <= _SPARSE:
-            return tuple(self._names[place] for place in places(mask))
+    def names(self, mask: int, most: int | None = None) -> tuple[str, ...]:
+        """Return who stands at the places of a mask; `most`: no more of them than that."""
+        if most is not None or mask.bit_count() <= _SPARSE:
+            return tuple(self._names[place] for place in islice(places(mask), most))
         return tuple(compress(self._names, map(int, reversed(f"{mask:b}"))))
 
     def __iter__(self) -> Iterator[int]:
@@ -92,10 +92,13 @@ def places(mask: int) -> Iterator[int]:
 
 def of_places(found: Iterable[int], length: int) -> int:
     """Return the mask of many places, all below `length`."""
+    chosen = list(found)
+    if len(chosen) <= _SPARSE:
+        return sum(1 << place for place in chosen)
     bits = bytearray(b"0") * length
-    for place in found:
-        bits[length - 1 - place] = 49  # "1"
-    return int(bits, 2) if length else 0
+    for place in chosen:
+        bits[length - 1 - place] = ord("1")
+    return int(bits, 2)
 
 
 class Answers(Generic[Q]):
@@ -139,6 +142,12 @@ class Answers(Generic[Q]):
         for question, mask in self._masks.items():
             if mask & bit and not self._holds(question, place):
                 self._masks[question] = mask ^ bit
+
+    def forget(self, place: int) -> None:
+        """Let nothing hold of one node any more: it is gone, or its place is another's now."""
+        keep = ~(1 << place)
+        for question in self._masks:
+            self._masks[question] &= keep
 
     def clear(self) -> None:
         """Forget all answers."""

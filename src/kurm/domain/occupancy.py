@@ -1,41 +1,189 @@
-"""What the pods on a node take, summed up as its kubelet does: so that no pod is sent there to be refused. Pure."""
+"""What the pods on a node take, summed up as its kubelet does: so that no pod is sent there to be refused. Pure.
 
-from collections.abc import Collection
+Pods count by UID, from the moment at which we send their binding until they have ended or are gone, so it does not
+matter who tells first or how often. Nodes are known by name: pods may be told of before their node is.
+"""
 
-from kurm.domain.nodemask import Roster
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from kurm.domain.nodemask import Answers, Roster
+from kurm.domain.noderecord import MEBIBYTE
 from kurm.domain.podresources import Resources
 from kurm.domain.podspec import Port
+
+_ANY = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 nothing is bound here: these are addresses in pods' specs
+"""Addresses that stand for all of a node's."""
+
+
+@dataclass(slots=True)
+class _Used:
+    """The sums of one node."""
+
+    cpu: int = 0
+    memory: int = 0
+    storage: int = 0
+    pods: int = 0
+    extended: Counter[str] = field(default_factory=Counter)
+    ports: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+
+    def add(self, pod: "_Pod", sign: int) -> None:
+        self.cpu += sign * pod.resources.cpu
+        self.memory += sign * pod.resources.memory
+        self.storage += sign * pod.resources.storage
+        self.pods += sign * pod.resources.pods
+        for name, count in pod.resources.extended:
+            self.extended[name] += sign * count
+        for port in pod.ports:
+            self.ports[port.protocol, port.host_port, port.host_ip] += sign
+
+    def clash(self, port: Port) -> bool:
+        """Return whether a pod on the node has the port on the same address, or one of both has it on all."""
+        return any(
+            count and (protocol, number) == (port.protocol, port.host_port) and _same(address, port.host_ip)
+            for (protocol, number, address), count in self.ports.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    node: str
+    resources: Resources
+    ports: tuple[Port, ...]
 
 
 class Occupancy:
     """Requests and host ports of all pods that have a node and have not ended, whoever placed them."""
 
     def __init__(self, roster: Roster | None = None) -> None:
-        raise NotImplementedError
+        self._roster = Roster() if roster is None else roster
+        self._allocatable: dict[str, Resources] = {}
+        self._used: dict[str, _Used] = {}
+        self._pods: dict[str, _Pod] = {}
+        self._fitting: Answers[Resources] = Answers(self._roster, self._fits)
+        self._clashing: Answers[Port] = Answers(self._roster, self._clashes)
 
-    def node(self, name: str, allocatable: Resources) -> None:
-        """Heed what a node has for pods."""
-        raise NotImplementedError
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def node(self, name: str, allocatable: Resources | None) -> None:
+        """Heed what a node has for pods; None if it is gone: nothing fits there."""
+        if self._allocatable.get(name) == allocatable:
+            return
+        if allocatable is None:
+            self._allocatable.pop(name, None)
+        else:
+            self._allocatable[name] = allocatable
+        self.seen(name)
+
+    def seen(self, name: str) -> None:
+        """Heed that a node has got a place in the roster, or has changed."""
+        place = self._roster.place(name)
+        if place is not None:
+            self._fitting.changed(place)
+            self._clashing.changed(place)
+
+    def forget(self, place: int) -> None:
+        """Heed that a node is to lose its place in the roster."""
+        self._fitting.forget(place)
+        self._clashing.forget(place)
 
     def put(self, uid: str, node: str, resources: Resources, ports: Collection[Port] = ()) -> None:
         """Count a pod that has a node, or is just being bound; said again it is still one, elsewhere it moves."""
-        raise NotImplementedError
+        pod = _Pod(node, resources, tuple(ports))
+        if self._pods.get(uid) != pod:
+            self.drop(uid)
+            self._pods[uid] = pod
+            self._count(pod, 1)
 
     def drop(self, uid: str) -> None:
         """Count a pod no longer: it is gone or has ended, or its bind has failed."""
-        raise NotImplementedError
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._count(pod, -1)
 
-    def fits(self, node: str, resources: Resources, *, uid: str = "") -> str:
+    def fits(self, node: str, resources: Resources, ports: Collection[Port] = (), *, uid: str = "") -> str:
         """Return why its kubelet would refuse one more pod, empty if it would not.
 
-        `uid`: a pod that is not to be counted against itself.
+        `uid`: a pod that is not to be counted against itself, because it may have been put already.
         """
-        raise NotImplementedError
+        own = self._pods.get(uid)
+        if own is not None and own.node == node:
+            self._count(own, -1)
+            try:
+                return self.fits(node, resources, ports)
+            finally:
+                self._count(own, 1)
+        lacking = self._lacking(node, resources)
+        if lacking:
+            return lacking
+        used = self._used.get(node)
+        taken = next((port for port in ports if used and used.clash(port)), None)
+        return f"host port {taken.host_port}/{taken.protocol} is taken on {node}" if taken else ""
 
     def unfit(self, resources: Resources) -> int:
         """Return the nodes whose kubelets would refuse one more pod, as a mask."""
-        raise NotImplementedError
+        return self._roster.all & ~self._fitting.of(resources)
 
-    def taken(self, ports: Collection[Port]) -> int:
-        """Return the nodes where one of these host ports is taken, as a mask."""
-        raise NotImplementedError
+    def taken(self, port: Port) -> int:
+        """Return the nodes where a host port is taken, as a mask."""
+        return self._clashing.of(port)
+
+    def _count(self, pod: _Pod, sign: int) -> None:
+        used = self._used.setdefault(pod.node, _Used())
+        used.add(pod, sign)
+        place = self._roster.place(pod.node)
+        if place is not None:
+            (self._fitting.fell if sign > 0 else self._fitting.rose)(place)
+            if pod.ports:
+                (self._clashing.rose if sign > 0 else self._clashing.fell)(place)
+                used.ports = +used.ports
+        if not used.pods:
+            del self._used[pod.node]
+
+    def _fits(self, resources: Resources, place: int) -> bool:
+        return not self._lacking(self._roster.name(place), resources)
+
+    def _clashes(self, port: Port, place: int) -> bool:
+        used = self._used.get(self._roster.name(place))
+        return used is not None and used.clash(port)
+
+    def _lacking(self, node: str, wanted: Resources) -> str:
+        """Return what the node has too little of. As in the kubelet, nothing of a resource always fits."""
+        have = self._allocatable.get(node)
+        if have is None:
+            return f"{node} is not known"
+        used = self._used.get(node, _NOBODY)
+        if wanted.pods > have.pods - used.pods:
+            return f"pods: {node} has {used.pods} of {have.pods}"
+        if 0 < wanted.cpu > have.cpu - used.cpu:
+            return (
+                f"cpu: {used.cpu}m of {have.cpu}m on {node} are requested already, and the pod requests {wanted.cpu}m"
+            )
+        if 0 < wanted.memory > have.memory - used.memory:
+            return _bytes("memory", node, used.memory, have.memory, wanted.memory)
+        if 0 < wanted.storage > have.storage - used.storage:
+            return _bytes("ephemeral-storage", node, used.storage, have.storage, wanted.storage)
+        return _extended(node, used.extended, have, wanted) if wanted.extended else ""
+
+
+_NOBODY = _Used()
+
+
+def _extended(node: str, used: Mapping[str, int], have: Resources, wanted: Resources) -> str:
+    sizes = dict(have.extended)
+    for name, count in wanted.extended:
+        taken, size = used.get(name, 0), sizes.get(name, 0)
+        if count > size - taken:
+            return f"{name}: {taken} of {size} on {node} are requested already, and the pod requests {count}"
+    return ""
+
+
+def _bytes(resource: str, node: str, used: int, have: int, wanted: int) -> str:
+    taken, size, more = used / MEBIBYTE, have / MEBIBYTE, wanted / MEBIBYTE
+    return f"{resource}: {taken:.0f} of {size:.0f} MiB on {node} are requested already, and the pod requests {more:.0f}"
+
+
+def _same(one: str, other: str) -> bool:
+    return one in _ANY or other in _ANY or one == other

@@ -59,6 +59,9 @@ class Resources:
         )
 
 
+NOTHING = Resources(pods=0)
+
+
 def requests(spec: PodSpec) -> Resources:
     """Return what a pod takes, as Kubernetes counts it; the same object for pods of one template.
 

@@ -263,12 +263,13 @@ class _Rule:
 
     def _taint(self, node: Candidate, effects: set[str]) -> str | None:
         for taint in node.taints:
-            if taint.effect in effects and not any(_tolerates(one, taint) for one in self._tolerations):
+            if taint.effect in effects and not any(tolerates(one, taint) for one in self._tolerations):
                 return f"Taint/{taint.key}"
         return None
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Return whether a pod with that toleration may be on a node with that taint, as far as this taint goes."""
     if toleration.effect not in {"", taint.effect}:
         return False
     if toleration.operator == "Exists":
@@ -279,10 +280,11 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 def _matches(term: Term, node: Candidate) -> bool:
     wants = [*((node.labels, want) for want in term.match_expressions)]
     wants += [({"metadata.name": node.name}, want) for want in term.match_fields]
-    return bool(wants) and all(_meets(values.get(want.key), want) for values, want in wants)
+    return bool(wants) and all(meets(values.get(want.key), want) for values, want in wants)
 
 
-def _meets(value: str | None, want: Requirement) -> bool:
+def meets(value: str | None, want: Requirement) -> bool:
+    """Return whether a label's value (None for a node without it) is what is wanted."""
     match want.operator:
         case "In" | "NotIn":
             return (value in want.values) == (want.operator == "In")
