@@ -99,7 +99,7 @@ def test_the_example_is_what_its_readme_names(demo: Demo) -> None:
     folder = REPOSITORY / "examples" / "inference-and-training"
     for name in ("train.py", "train.sbatch", "inference.yaml"):
         assert f"`{name}`" in (folder / "README.md").read_text()
-    demo.kubectl("apply", "--dry-run=server", f"--filename={folder / 'inference.yaml'}")
+    demo.charts.cluster.kubectl("apply", "--dry-run=server", f"--filename={folder / 'inference.yaml'}")
 
 
 def test_a_gang_runs_beside_a_job_on_the_same_nodes(demo: Demo, owner: Tenant) -> None:

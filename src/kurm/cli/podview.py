@@ -11,7 +11,7 @@ from kurm.cli.view import CLUSTERS, SlurmCluster, View, condition, read
 from kurm.domain import gres, noderecord
 from kurm.domain.asks import Ask, RefusedError, Rules
 from kurm.domain.feasibility import Node
-from kurm.domain.gangs import Owner, gather, job_of, owner_of
+from kurm.domain.gangs import Owner, gather, job_of, owner_of, rank
 from kurm.domain.placing import Placing
 from kurm.domain.podresources import Resources, requests
 from kurm.domain.podspec import host_ports
@@ -96,12 +96,11 @@ class _Look:
         if owner.size == 1:
             return None
         here = await self._session.list(OWN_PODS, namespace=self._pod.metadata.namespace)
-        members = [one for one in here if not one.over and self._same(one)]
-        gathered = gather(owner, [(one, ask if one == self._pod else self._rules.ask(one)) for one in members])
+        members = [one for one in here if not one.over and not one.leaving and self._same(one)]
+        gather(owner, [(one, ask if one == self._pod else self._rules.ask(one)) for one in members])
         names = tuple(sorted(one.metadata.name for one in members))
-        what = "Job" if job_of(self._pod) else "gang"
-        missing = _missing(owner, names, gathered.missing)
-        return Gang(f"{what} {owner.namespace}/{owner.name}", owner.size, names, missing)
+        what = "Job" if owner.indexed else "gang"
+        return Gang(f"{what} {owner.namespace}/{owner.name}", owner.size, names, _missing(owner, members))
 
     def _same(self, other: Pod) -> bool:
         """Whether a pod of the namespace belongs to the same gang: by its Job, or by its annotations."""
@@ -118,16 +117,17 @@ class _Look:
         placing = Placing({spec.taint_key for _, spec in self._node_sets.values()})
         for node in self._view.nodes:
             placing.put_node(self._fact(node))
-        for pod in await self._bound():
+        for pod in await self._bound() if ask.ports else ():
             placing.occupancy.put(pod.metadata.uid, pod.spec.node_name, requests(pod.spec), host_ports(pod.spec))
         prospect = placing.prospect(ask, slots=owner.size)
         return Nodes(len(self._view.nodes), prospect.feasible, placing.infeasible(prospect))
 
     async def _bound(self) -> Iterable[Pod]:
+        """Return the pods that have nodes: only host ports ask for all of them."""
         try:
             found = await self._session.list(OWN_PODS, fields="spec.nodeName!=")
         except Forbidden as error:
-            self._unknown.append(f"What other pods take of the nodes is not known: {error.message}")
+            self._unknown.append(f"Which host ports are taken is not known: {error.message}")
             return ()
         return (pod for pod in found if not pod.over and pod.metadata.uid != self._pod.metadata.uid)
 
@@ -179,12 +179,11 @@ def _wanted(ask: Ask) -> Wanted:
     )
 
 
-def _missing(owner: Owner, there: Sequence[str], missing: int) -> str:
+def _missing(owner: Owner, there: Sequence[Pod]) -> str:
     """Say which pods of a gang are missing: of a Job by their ranks, of others by their number."""
-    if not missing:
-        return ""
     if not owner.indexed:
-        return f"{missing} more pods with the annotation slurm.kurm.dev/gang: {owner.name}"
-    begins = tuple(f"{owner.name}-{rank}-" for rank in range(owner.size))
-    lacking = [str(rank) for rank, begin in enumerate(begins) if not any(name.startswith(begin) for name in there)]
-    return f"the pods of index {', '.join(lacking)}"
+        missing = owner.size - len(there)
+        return f"{missing} more with the annotation slurm.kurm.dev/gang: {owner.name}" if missing > 0 else ""
+    ranks = {rank(pod) for pod in there}
+    missing_ranks = ", ".join(str(one) for one in range(owner.size) if one not in ranks)
+    return f"those of index {missing_ranks}" if missing_ranks else ""

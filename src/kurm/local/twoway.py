@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import yaml
 from rich.console import Console
 
 from kurm.local.charts import Charts
@@ -168,9 +169,12 @@ def show(slurm: Charts, images: Mapping[str, str], repository: Path, steps: Step
 
 def apply(slurm: Charts, image: str, repository: Path) -> None:
     """Apply the service without replicas, with an image that the nodes have: they can pull none."""
-    manifest = str(repository / EXAMPLE / "inference.yaml")
-    named = slurm.cluster.kubectl("set", "image", "--local", f"--filename={manifest}", f"serve={image}", "-o", "yaml")
-    slurm.cluster.kubectl("apply", "--filename=-", stdin=named)
+    objects = list(yaml.safe_load_all((repository / EXAMPLE / "inference.yaml").read_text()))
+    for workload in (one for one in objects if one["kind"] == "Deployment"):
+        for container in workload["spec"]["template"]["spec"]["containers"]:
+            container["image"] = image
+    whole = {"apiVersion": "v1", "kind": "List", "items": objects}
+    slurm.cluster.kubectl("apply", "--filename=-", stdin=json.dumps(whole))
 
 
 def scale(slurm: Charts, replicas: int) -> None:
