@@ -80,7 +80,7 @@ def test_the_demo_shows_training_and_a_service_taking_turns(demo: Demo) -> None:
     """Training fills the nodes, the service takes some at once and answers, and training goes on where it was."""
     wanted = (
         r"training is at step \d+; inference is scaled to 3",
-        r"training has given its nodes back: ",
+        r"training gives its nodes back \(\w+\)",
         r"inference-\S+ is bound to n\d, \d+ ms old",
         r"HTTP is answered: inference-\S+ on n\d is at your service",
         r"all 3 replicas are ready",

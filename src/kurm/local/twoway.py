@@ -162,9 +162,9 @@ def show(slurm: Charts, images: Mapping[str, str], repository: Path, steps: Step
         with steps.step("Training goes on"):
             give_back(slurm, training, line)
     finally:
+        console.print("\n" + "\n".join(line.lines()), highlight=False, soft_wrap=True)
         scale(slurm, 0)
         training.end()
-    console.print("\n" + "\n".join(line.lines()), highlight=False, soft_wrap=True)
 
 
 def apply(slurm: Charts, image: str, repository: Path) -> None:
@@ -216,7 +216,7 @@ def _once_requeued(training: Training, line: TimeLine, seen: list[str]) -> None:
     state = "" if seen else training.state()
     if state and not state.startswith("RUNNING"):
         seen.append(state)
-        line.note(f"training has given its nodes back: {state}")
+        line.note(f"training gives its nodes back ({state.split()[0]})")
 
 
 def give_back(slurm: Charts, training: Training, line: TimeLine) -> None:
@@ -231,6 +231,6 @@ def give_back(slurm: Charts, training: Training, line: TimeLine) -> None:
     )
     resumed = training.resumed()
     line.note(f"training has {resumed}")
-    if resumed.split()[2] != str(kept):
+    if not resumed.startswith(f"resumed at step {kept} "):
         raise LocalError(f"training said {resumed!r}, but its checkpoint was at step {kept}")
     wait_until(partial(training.missing, kept + 1), DEADLINE, "training makes no step: {reason}")
