@@ -114,6 +114,7 @@ class Snapshot:
     """Both sides of one owner at one moment. Times are in seconds, by one clock."""
 
     pods: tuple[Pod, ...] = ()
+    """In the order in which they get slots."""
     jobs: tuple[Job, ...] | None = ()
     """None: it is not known what Slurm knows."""
     wanted: int = 1
@@ -255,11 +256,11 @@ def decide(seen: Snapshot) -> list[Instruction]:
 
 
 def _waiting(seen: Snapshot) -> list[Pod]:
-    return sorted((pod for pod in seen.pods if not pod.node and not pod.leaving), key=lambda pod: (pod.rank, pod.uid))
+    return [pod for pod in seen.pods if not pod.node and not pod.leaving]
 
 
 def _bound(seen: Snapshot) -> list[Pod]:
-    return sorted((pod for pod in seen.pods if pod.node), key=lambda pod: (pod.rank, pod.uid))
+    return [pod for pod in seen.pods if pod.node]
 
 
 def _living(seen: Snapshot) -> bool:
@@ -451,11 +452,14 @@ def _free(seen: Snapshot, jobs: list[Job]) -> dict[int, tuple[int, str]]:
 
 
 def _assign(waiting: list[Pod], free: dict[int, tuple[int, str]]) -> Iterator[Instruction]:
-    """Bind pods to free slots: each to its own rank's, else to the first; so ranks are in the order of nodes."""
+    """Bind pods to free slots: one with a rank to its own or to none, others in their order to what is left."""
     left = dict(free)
-    for pod in sorted(waiting, key=lambda pod: pod.rank not in free):
-        slot = pod.rank if pod.rank in left else next(iter(left), None)
-        if slot is None:
-            return
-        job, node = left.pop(slot)
-        yield Bind(pod.uid, job, node, slot)
+    ranked = [(pod, pod.rank) for pod in waiting if pod.rank in left]
+    for pod, slot in ranked:
+        if (place := left.pop(slot, None)) is not None:
+            yield Bind(pod.uid, place[0], place[1], slot)
+    for pod in waiting:
+        if pod.rank < 0 and left:
+            slot = next(iter(left))
+            job, node = left.pop(slot)
+            yield Bind(pod.uid, job, node, slot)

@@ -1,4 +1,4 @@
-"""What the operator, the syncer and the scheduler tell one another, and people: labels, annotations and conditions, by their names."""
+"""What our daemons tell one another, and people: labels, annotations and conditions, by their names."""
 
 from kurm.domain.spec import GROUP
 

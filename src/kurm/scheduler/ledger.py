@@ -20,6 +20,8 @@ log = structlog.get_logger("kurm.scheduler")
 
 ENDED = 4096
 """Owners of whom it is remembered which jobs have ended; they are asked about a moment later."""
+MINE = 65536
+"""Ids of jobs that are remembered as ours."""
 _PHASES = {"PENDING": Phase.QUEUED, "COMPLETING": Phase.ENDING}
 """By squeue's word for a job's state; any other (RUNNING, CONFIGURING, SUSPENDED, ...) holds nodes."""
 
@@ -62,11 +64,17 @@ class Ledger:
         self._cancelled: dict[int, float] = {}
         self._unsure: dict[str, float] = {}
         self._look_at: Callable[[str], None] = lambda _: None
+        self._freed: Callable[[str, Job, tuple[Job, ...]], None] = lambda _owner, _job, _left: None
         self._wanted = asyncio.Event()
+        self._mine: dict[int, None] = {}  # ids of jobs of this life that were ours, ended ones too
 
     def on_change(self, look_at: Callable[[str], None]) -> None:
         """Call `look_at` with each owner of which something has become known."""
         self._look_at = look_at
+
+    def on_freed(self, freed: Callable[[str, Job, tuple[Job, ...]], None]) -> None:
+        """Call `freed` when a job is no more, with its owner and the jobs that are left of that."""
+        self._freed = freed
 
     def signature(self, owner: str) -> str:
         """Return what a job of an owner bears."""
@@ -150,18 +158,21 @@ class Ledger:
         finally:
             self._wanted.clear()
 
-    def heard(self, event: JobEvent) -> str:
-        """Take in what the log says of a job; return its owner if it is one of ours, else nothing."""
+    def mine(self, job: int) -> bool:
+        """Whether a job of this life of slurmctld is or was one of ours."""
+        return job in self._mine
+
+    def heard(self, event: JobEvent) -> None:
+        """Take in what the log says of a job."""
         entry = self._entries.get(event.id)
         if entry is None:
-            return ""
+            return
         if event.event == "ended":
             self._drop(event.id)
             self._remember(entry.owner, event.id, "")
         elif entry.job.phase is Phase.QUEUED:
             self._change(event.id, phase=Phase.RUNNING, hosts=_expanded(event.nodes), granted_at=self._now())
         self._look_at(entry.owner)
-        return entry.owner
 
     def renew(self, epoch: str) -> bool:
         """Note which life slurmctld is in; return whether it is another one: nothing is known of it then."""
@@ -170,12 +181,13 @@ class Ledger:
         log.info("slurmctld was started", epoch=epoch, before=self.epoch)
         self.epoch, self.known, self.open = epoch, False, False
         self._ended.clear()
+        self._mine.clear()
         self._cancelled.clear()
         self.want()
         return True
 
     def replace(self, told: Allocations, begun: float) -> None:
-        """Take in the whole list, which was asked for at `begun`. Owners of whom it says something new are looked at."""
+        """Take in the whole list, asked for at `begun`; owners of whom it says something new are looked at."""
         self.renew(told.epoch)
         first, away = not self.known, bool(self.problem)
         self.known, self.problem, self.listed_at = True, "", begun
@@ -230,6 +242,9 @@ class Ledger:
 
     def _put(self, entry: Entry) -> None:
         self._entries[entry.job.id] = entry
+        self._mine[entry.job.id] = None
+        while len(self._mine) > MINE:
+            del self._mine[next(iter(self._mine))]
         self._owners.setdefault(entry.owner, set()).add(entry.job.id)
 
     def _change(self, job: int, **what: object) -> None:
@@ -245,6 +260,7 @@ class Ledger:
             others.discard(job)
             if not others:
                 del self._owners[entry.owner]
+            self._freed(entry.owner, entry.job, tuple(self._entries[one].job for one in others))
 
     def _remember(self, owner: str, job: int, how: str) -> None:
         self._ended[owner] = {**self._ended.pop(owner, {}), job: how}

@@ -1,4 +1,4 @@
-"""What the scheduler measures of itself, for Prometheus: names begin with `kurm_scheduler_`, units are seconds, bytes."""
+"""What the scheduler measures of itself, for Prometheus: names begin with `kurm_scheduler_`, seconds, bytes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

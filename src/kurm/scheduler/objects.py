@@ -6,6 +6,8 @@ from datetime import datetime
 import msgspec
 
 from kurm.domain import signals
+from kurm.domain.nodeset import NodeSetSpec
+from kurm.domain.partition import Partition
 from kurm.domain.podspec import JobSpec, PodSpec
 from kurm.domain.schedulerspec import Scheduler
 from kurm.domain.spec import GROUP, VERSION
@@ -60,6 +62,12 @@ class Node(Object):
     status: NodeStatus = NodeStatus()
 
     @property
+    def ready(self) -> bool:
+        """Whether its kubelet takes pods; one of which nothing is said does."""
+        found = next((one for one in self.status.conditions if one.type == "Ready"), None)
+        return found is None or found.status == "True"
+
+    @property
     def out_of_service(self) -> bool:
         """Whether somebody says that it is switched off."""
         return any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
@@ -105,28 +113,17 @@ class BatchJob(Object):
     spec: JobSpec = JobSpec()
 
 
-class ClusterRef(Narrow):
-    """Whose nodes they are."""
-
-    name: str = ""
-
-
-class NodeSetSpec(Narrow):
-    """What of a NodeSet tells whose nodes they are."""
-
-    cluster_ref: ClusterRef = ClusterRef()
-
-
 class NodeSet(Object):
     """A NodeSet, of this cluster or of another one in the namespace."""
 
-    spec: NodeSetSpec = NodeSetSpec()
+    spec: NodeSetSpec
 
 
 class ClusterSpec(Narrow):
     """What of our own cluster is for pods to follow."""
 
     scheduler: Scheduler | None = None
+    partitions: tuple[Partition, ...] = ()
     dead_after: str = "5m"
 
 

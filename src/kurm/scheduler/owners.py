@@ -4,10 +4,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kurm.domain.gangs import Owner
+from kurm.domain.asks import RefusedError
+from kurm.domain.gangs import Owner, job_of, natural, owner_of, rank
 from kurm.kube.cache import Change
-from kurm.scheduler.objects import Pod
+from kurm.scheduler.objects import BatchJob, Pod
 from kurm.scheduler.pool import Pool, is_guest
+
+CONFIRMED_WITHIN = 90.0
+"""Seconds of its grace that a pod may have left as its job is cancelled, though nobody has confirmed that it is gone:
+the start gate of its node holds the next job for longer than that (docs/design/start-gate.md)."""
 
 
 @dataclass
@@ -20,10 +25,18 @@ class Members:
     pods: dict[str, Pod] = field(default_factory=dict)
     ghosts: set[str] = field(default_factory=set)
     """Those of `pods` that nobody sees any more, and whose containers may still run."""
+    problem: str = ""
+    """Why these pods can have no allocation, in words: their annotations make no gang."""
+
+    def there(self) -> list[Pod]:
+        """Return those that have not ended, in the order of their names."""
+        found = [pod for pod in self.pods.values() if not pod.over]
+        return sorted(found, key=lambda pod: natural(pod.metadata.name)) if len(found) > 1 else found
 
     def rank(self, pod: Pod) -> int:
         """Return which slot a pod shall have, -1 for any."""
-        return -1
+        found = rank(pod) if self.owner.indexed else None
+        return -1 if found is None else found
 
 
 class Owners:
@@ -34,8 +47,10 @@ class Owners:
         self._members: dict[str, Members] = {}
         self._of: dict[str, str] = {}  # pod's UID -> owner
         self._since: dict[str, float] = {}
+        self._homeless: dict[str, dict[str, Pod]] = {}  # by the UID of a Job that is not known yet
         pool.pods.on_change(self._heed_own)
         pool.foreign.on_change(self._heed_foreign)
+        pool.jobs.on_change(self._heed_job)
 
     def get(self, owner: str) -> Members | None:
         """Return the pods of an owner, None if there are none."""
@@ -78,24 +93,56 @@ class Owners:
 
     def _heed(self, change: Change[Pod], *, foreign: bool) -> None:
         pod = change.new or change.old
-        if pod is None or (foreign and not (is_guest(pod) and self._pool.node(pod.spec.node_name))):
+        if pod is None or (foreign and not (is_guest(pod) and self._pool.owns(pod.spec.node_name))):
             return
         uid = pod.metadata.uid
         if change.new is None:
-            self._drop(uid)
+            self._vanished(pod)
             return
-        owner = self._of.get(uid)
-        if owner is None:
-            owner = self._file(pod, foreign=foreign)
-        self._members[owner].pods[uid] = pod
-        self._look_at(owner)
+        owner = self._of.get(uid) or self._file(pod, foreign=foreign)
+        if owner:
+            self._members[owner].pods[uid] = pod
+            self._look_at(owner)
+
+    def _heed_job(self, change: Change[BatchJob]) -> None:
+        """File the pods that have come before their Job."""
+        if change.new is not None:
+            for uid, pod in self._homeless.pop(change.new.metadata.uid, {}).items():
+                self._heed(Change(pod.key, None, pod), foreign=False)
+                self._since.setdefault(uid, asyncio.get_running_loop().time())
 
     def _file(self, pod: Pod, *, foreign: bool) -> str:
-        found = Owner(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
-        self._of[pod.metadata.uid] = found.id
-        self._since[pod.metadata.uid] = asyncio.get_running_loop().time()
-        self._members.setdefault(found.id, Members(found, foreign=foreign))
+        """Return to whom a new pod belongs; nobody while its Job is not known."""
+        metadata, problem = pod.metadata, ""
+        found = Owner(metadata.uid, metadata.namespace, metadata.name)
+        if not foreign:
+            uid = job_of(pod)
+            job = next(iter(self._pool.jobs.by("uid", uid)), None) if uid else None
+            if uid and job is None:
+                self._homeless.setdefault(uid, {})[metadata.uid] = pod
+                return ""
+            try:
+                found = owner_of(pod, job.spec if job else None)
+            except RefusedError as error:
+                problem = str(error)
+        self._of[metadata.uid] = found.id
+        self._since[metadata.uid] = asyncio.get_running_loop().time()
+        self._members.setdefault(found.id, Members(found, foreign=foreign, problem=problem))
         return found.id
+
+    def _vanished(self, pod: Pod) -> None:
+        """Heed that a pod is no longer there. Only its kubelet knows whether it is gone; it says so by the phase."""
+        uid = pod.metadata.uid
+        left = pod.spec.termination_grace_period_seconds - CONFIRMED_WITHIN
+        owner = self._of.get(uid)
+        if owner is not None and pod.spec.node_name and not pod.over and left > 0:
+            members = self._members[owner]
+            members.pods[uid] = pod
+            members.ghosts.add(uid)
+            asyncio.get_running_loop().call_later(left, self._drop, uid)
+            self._look_at(owner)
+        else:
+            self._drop(uid)
 
     def _drop(self, uid: str) -> None:
         self._since.pop(uid, None)
@@ -104,11 +151,7 @@ class Owners:
             return
         members = self._members[owner]
         members.pods.pop(uid, None)
+        members.ghosts.discard(uid)
         if not members.pods:
             del self._members[owner]
         self._look_at(owner)
-
-
-def job_name(owner: Owner) -> str:
-    """Return what its job is called in Slurm."""
-    return f"{owner.namespace}/{owner.name}.{owner.id[:8]}"

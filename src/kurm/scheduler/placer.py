@@ -1,4 +1,4 @@
-"""Carries out what is decided for each owner: its job in Slurm, its pods in Kubernetes. One worker for an owner at a time.
+"""Carries out what is decided for each owner: its job in Slurm, its pods in Kubernetes. One worker at a time for each.
 
 A look takes a snapshot of both sides, has `kurm.domain.allocation` decide, does it, and looks again until nothing is
 left to do: a pod for which there is room is placed in one look of two calls of Slurm's and one write. What fails is
@@ -31,6 +31,7 @@ from kurm.domain.allocation import (
     Tell,
     Wait,
 )
+from kurm.domain.gangs import natural
 from kurm.kube.backoff import Backoff
 from kurm.kube.controller import DONE, Again, Controller, Result
 from kurm.kube.errors import KubeError
@@ -155,7 +156,7 @@ class Placer:
     def _see(self, owner: str) -> Case:
         members, known = self.owners.get(owner), self.ledger.jobs(owner)
         now = asyncio.get_running_loop().time()
-        there = [pod for pod in members.pods.values() if not pod.over] if members else []
+        there = members.there() if members else []
         pods = tuple(self._pod(pod, members) for pod in there) if members else ()
         wish = self.prospects.wish(members, there, avoid=self._avoided(owner)) if members and there else None
         seen = Snapshot(
@@ -174,7 +175,7 @@ class Placer:
             seen = replace(seen, partial_since=self._partial_since(owner, seen))
         if wish is not None and any(not pod.node for pod in pods):
             obstacle = self._obstacle(owner, now) or wish.obstacle
-            unfit = {node: why for node in _slots(known or ()) if (why := self.prospects.refusal(wish, node))}
+            unfit = {node: why for node in _slots(known or ()) if (why := self.prospects.refusal(wish, there[0], node))}
             seen = replace(seen, room=wish.room, obstacle=obstacle, unfit=unfit)
         return Case(owner, members, seen, wish)
 
@@ -259,7 +260,7 @@ class Placer:
             log.warning("not written", owner=case.owner, step=type(act).__name__, why=str(error))
             return False
 
-    async def _do(self, case: Case, act: Instruction) -> bool:
+    async def _do(self, case: Case, act: Instruction) -> bool:  # noqa: PLR0911 - a table
         match act:
             case Allocate():
                 return await self._allocate(case)
@@ -336,10 +337,13 @@ class Placer:
         except NotFound:  # it has ended, or has just not begun
             self.ledger.unsure(case.owner)
             return False
-        self.ledger.looked(job, found)
-        if (wish := case.wish) is not None:
-            self.prospects.granted(case.owner, wish, found)
+        self.ledger.looked(job, {node: found[node] for node in sorted(found, key=natural)})
+        self._granted(case)
         return True
+
+    def _granted(self, case: Case) -> None:
+        if case.wish is not None:
+            self.prospects.granted(case.owner, case.wish, self.ledger.jobs(case.owner) or ())
 
     async def _look_back(self, owner: str, job: int) -> bool:
         found = await jobs.job_states(self.slurm, [job])
@@ -356,12 +360,12 @@ class Placer:
         entry = self.ledger.entry(act.job)
         if pod is None or entry is None or case.wish is None:
             return True
-        self.prospects.binding(pod, act.node)
+        self.prospects.count(pod, act.node)
         if await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
             way = "queue" if entry.waited else "now"
             self.metrics.to_bound.labels(way).observe(self.owners.seen_for(act.pod))
         else:
-            self.prospects.unbound(pod)
+            self.prospects.discount(pod)
         return True
 
     async def _pin(self, case: Case, act: Pin) -> bool:
@@ -376,7 +380,7 @@ class Placer:
         if not self._made(case, job, Phase.RUNNING, epoch, host=act.node):
             return False
         self.ledger.looked(job, {act.node: act.slots})
-        self.prospects.pinned(case.owner, case.wish, self.ledger.jobs(case.owner) or ())
+        self._granted(case)
         for uid in act.pods:
             pod = case.members.pods.get(uid) if case.members else None
             if pod is not None:
@@ -384,7 +388,7 @@ class Placer:
         return True
 
     async def _cancel(self, case: Case, act: Cancel) -> bool:
-        log.info("cancels", owner=case.owner, job=act.job, why=act.why)
+        log.debug("cancels", owner=case.owner, job=act.job, why=act.why)
         now = asyncio.get_running_loop().time()
         for node in act.avoid:
             self._avoid.setdefault(case.owner, {})[node] = now + REFUSED_FOR
@@ -393,7 +397,6 @@ class Placer:
         with contextlib.suppress(NotFound):
             await jobs.cancel_job(self.slurm, act.job)
         self.ledger.cancelled(act.job)
-        self.prospects.released(case.owner, self.ledger.jobs(case.owner) or ())
         self._nudge.set()
         return True
 
@@ -405,7 +408,7 @@ class Placer:
             if not self.ledger.problem:
                 try:
                     await allocations.nudge(self.slurm)
-                except SlurmError as error:
+                except (SlurmError, NotImplementedError) as error:
                     log.debug("slurm was not nudged", why=str(error))
             await asyncio.sleep(NUDGE_EVERY)
 

@@ -1,11 +1,12 @@
-"""What Kubernetes says: pods that are ours to place, foreign ones on our nodes, the nodes, and what of each is known."""
+"""What Kubernetes says: pods that are ours to place, foreign ones on our nodes, the nodes, and who owns them."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kurm.domain.allocation import Health
+from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.schedulerspec import Scheduler
 from kurm.domain.selection import claim
 from kurm.domain.spec import seconds
@@ -77,7 +78,7 @@ class Pool:
         self.jobs: Cache[BatchJob] = Cache(session, JOBS, indexes={"uid": _uid}, pace=pace)
         one = Selection(namespace=namespace, fields=f"metadata.name={cluster}")
         self.clusters: Cache[SlurmCluster] = Cache(session, SLURM_CLUSTERS, one, pace=pace)
-        self._claims: frozenset[str] = frozenset()
+        self._claims: dict[str, str] = {}
         self.node_sets.on_change(self._file_node_set)
 
     @property
@@ -114,18 +115,19 @@ class Pool:
             for cache in self.caches:
                 tasks.create_task(cache.run())
 
-    def claims(self, node: Node) -> bool:
+    def node_set(self, node: Node) -> str:
+        """Return the name of the NodeSet of our cluster that has claimed a node; empty for none."""
+        return self._claims.get(node.metadata.labels.get(NODE_SET, ""), "")
+
+    @property
+    def own_node_sets(self) -> dict[str, NodeSetSpec]:
+        """The NodeSets of our cluster, by name."""
+        return {one.metadata.name: one.spec for one in self.node_sets if one.spec.cluster_ref.name == self.name}
+
+    def owns(self, name: str) -> bool:
         """Whether a node is our cluster's."""
-        return node.metadata.labels.get(NODE_SET, "") in self._claims
-
-    def node(self, name: str) -> Node | None:
-        """Return a node of our cluster."""
         found = self.nodes.get(Key("", name))
-        return found if found is not None and self.claims(found) else None
-
-    def own_nodes(self) -> Iterable[Node]:
-        """Return all nodes of our cluster."""
-        return (node for node in self.nodes if self.claims(node))
+        return found is not None and bool(self.node_set(found))
 
     def health(self, name: str) -> Health:
         """Return what is known of a node; one that is not there is dead."""
@@ -143,16 +145,9 @@ class Pool:
         cluster = self.cluster
         return timedelta(seconds=(seconds(cluster.spec.dead_after) if cluster else None) or DEAD_AFTER)
 
-    def guests(self, node: str) -> Iterable[Pod]:
-        """Return the pods of other schedulers on a node that take a share of what Slurm may give out there.
-
-        What DaemonSets run is in the node's reserve, and so is slurmd.
-        """
-        return (pod for pod in self.foreign.by("node", node) if is_guest(pod))
-
     def _file_node_set(self, _: Change[NodeSet]) -> None:
         ours = (one for one in self.node_sets if one.spec.cluster_ref.name == self.name)
-        self._claims = frozenset(claim(self.namespace, one.metadata.name) for one in ours)
+        self._claims = {claim(self.namespace, one.metadata.name): one.metadata.name for one in ours}
 
 
 def is_guest(pod: Pod) -> bool:

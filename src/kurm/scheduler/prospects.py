@@ -1,81 +1,132 @@
-"""What is to be asked of Slurm for an owner at this moment: the request, the nodes that are out, and whether to wait."""
+"""What is to be asked of Slurm for an owner now: the request, the nodes that are out, and why it must wait."""
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kurm.domain.allocation import Job, Obstacle
+from kurm.domain.asks import Ask, RefusedError
+from kurm.domain.feasibility import Constraint
+from kurm.domain.gangs import gather
 from kurm.domain.jobrequest import JobRequest
-from kurm.domain.podresources import Resources, requests
+from kurm.domain.placing import Prospect
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.objects import Pod
-from kurm.scheduler.owners import Members, job_name
-from kurm.scheduler.pool import Pool
+from kurm.scheduler.owners import Members
+from kurm.scheduler.room import SlurmRoom
+from kurm.scheduler.terrain import Terrain, size_of
+from kurm.slurm.hostlist import compress
 
-FULL_FOR = 1.0
-"""Seconds for which a request that found no room is queued at once."""
+INFEASIBLE_FOR = 60.0
+"""Seconds until a pod that no node can take is looked at again; a node that comes or changes has it looked at, too."""
+REMEMBERED = 256
+"""Sets of excluded nodes that are remembered as text: of 10,000 nodes each takes a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What an owner is to ask for."""
 
+    ask: Ask
     request: JobRequest
-    size: Resources
     excluded: str = ""
-    room: bool = True
+    """A host list."""
+    prospect: Prospect | None = None
+    """None for pods that are bound already: nothing is asked for them but what they have."""
     obstacle: Obstacle | None = None
+
+    @property
+    def room(self) -> bool:
+        """Whether it may start now."""
+        return self.prospect is not None and self.prospect.room
 
 
 class Prospects:
-    """Says it, from what is known of pods and nodes."""
+    """Says it, and keeps account of what Slurm gives."""
 
-    def __init__(self, pool: Pool, ledger: Ledger) -> None:
-        self._pool, self._ledger = pool, ledger
-        self._full: dict[tuple[int, int, str], float] = {}
+    def __init__(self, terrain: Terrain, ledger: Ledger, room: SlurmRoom) -> None:
+        self._terrain, self._ledger, self._room = terrain, ledger, room
+        self._texts: dict[int, str] = {}
+        self._held: set[str] = set()
+        ledger.on_freed(self.released)
 
-    def wish(self, members: Members, pods: list[Pod], *, avoid: Collection[str]) -> Wish:
-        """Return what to ask for the pods of an owner that have not ended."""
-        size = requests(pods[0].spec)
-        settings, owner = self._pool.settings, members.owner
-        request = JobRequest(
-            job_name(owner),
-            self._ledger.signature(owner.id),
-            slots=owner.size,
-            cpus=size.cpus,
-            memory=size.mebibytes,
-            partition=settings.partition,
-        )
-        full = self._full.get(_shape(request), 0.0)
-        return Wish(request, size, excluded=",".join(avoid), room=full <= asyncio.get_running_loop().time())
+    def wish(self, members: Members, there: list[Pod], *, avoid: Collection[str]) -> Wish:
+        """Return what to ask for the pods of an owner that have not ended, of which there is one at least."""
+        owner, placing = members.owner, self._terrain.placing
+        name, signature = owner.job_name, self._ledger.signature(owner.id)
+        staying = [pod for pod in there if not pod.leaving] or there
+        plain = _plain(staying[0])
+        if members.foreign:
+            return Wish(plain, plain.request(name, signature, slots=owner.size))
+        if members.problem:
+            refused = Obstacle("Refused", members.problem)
+            return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
+        try:
+            gathered = gather(owner, [(pod, self._terrain.rules.ask(pod)) for pod in staying])
+        except RefusedError as error:
+            refused = Obstacle("Refused", str(error))
+            return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
+        ask = gathered.ask
+        found = placing.prospect(ask, slots=owner.size, avoid=avoid)
+        obstacle = None
+        if gathered.waits_for:
+            obstacle = Obstacle("GangIncomplete", gathered.waits_for)
+        elif not found.feasible:
+            obstacle = Obstacle("Infeasible", placing.sentence(found), INFEASIBLE_FOR)
+        request = ask.request(name, signature, slots=owner.size, gres=found.gres, per_node=found.per_node)
+        return Wish(ask, request, self._excluded(found), found, obstacle)
+
+    def _excluded(self, found: Prospect) -> str:
+        text = self._texts.get(found.version)
+        if text is None:
+            if len(self._texts) >= REMEMBERED:
+                self._texts.clear()
+            text = self._texts[found.version] = ",".join(compress(self._terrain.placing.excluded(found)))
+        return text
+
+    def refusal(self, wish: Wish, pod: Pod, node: str) -> str:
+        """Return why a pod must not be bound to a node that Slurm has granted, empty if it may."""
+        return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid)
 
     def no_room(self, wish: Wish) -> None:
         """Heed that Slurm had no room for it now."""
-        self._full[_shape(wish.request)] = asyncio.get_running_loop().time() + FULL_FOR
+        if wish.prospect is not None:
+            self._terrain.placing.no_room(wish.prospect)
 
-    def granted(self, owner: str, wish: Wish, layout: Mapping[str, int]) -> None:
-        """Heed what Slurm has given an owner."""
+    def granted(self, owner: str, wish: Wish, jobs: Iterable[Job]) -> None:
+        """Heed what Slurm has given an owner, by all of its jobs."""
+        layout: dict[str, int] = {}
+        for job in jobs:
+            _add(layout, job.slots or {})
+        slots, gres = wish.request.slots, wish.request.gres
+        if layout:
+            self._held.add(owner)
+            self._terrain.placing.room.hold(owner, layout, wish.ask.shape(slots, gres, wish.request.slots_per_node))
 
-    def pinned(self, owner: str, wish: Wish, jobs: Iterable[Job]) -> None:
-        """Heed what Slurm holds for an owner again."""
+    def released(self, owner: str, job: Job, left: Iterable[Job]) -> None:
+        """Heed that a job has ended; `left` are those that the owner still has."""
+        room = self._terrain.placing.room
+        if not any(True for _ in left) and owner in self._held:
+            self._held.discard(owner)
+            room.release(owner)
+        elif job.hosts:  # it is of before our time, or one of several
+            room.doubt(job.hosts)
+            self._room.want()
 
-    def released(self, owner: str, jobs: Iterable[Job]) -> None:
-        """Heed what Slurm has left of an owner's."""
-        self._full.clear()
-
-    def binding(self, pod: Pod, node: str) -> None:
+    def count(self, pod: Pod, node: str) -> None:
         """Count a pod that is being bound."""
+        self._terrain.count(pod, node)
 
-    def unbound(self, pod: Pod) -> None:
-        """Count it no longer."""
-
-    def refusal(self, wish: Wish, node: str) -> str:
-        """Return why such a pod must not be bound to a node, empty if it may."""
-        found = self._pool.node(node)
-        if found is None:
-            return "it is not one of the cluster's nodes"
-        return ""
+    def discount(self, pod: Pod) -> None:
+        """Count a pod no longer that was not bound after all."""
+        self._terrain.discount(pod)
 
 
-def _shape(request: JobRequest) -> tuple[int, int, str]:
-    return request.cpus, request.memory, request.partition
+def _plain(pod: Pod) -> Ask:
+    """Return what a pod takes, whatever else it asks: enough to pin it where it is."""
+    size = size_of(pod)
+    return Ask(Constraint(cpus=size.cpus, memory=size.mebibytes), size, cpus=size.cpus, memory=size.mebibytes)
+
+
+def _add(layout: dict[str, int], slots: Mapping[str, int]) -> None:
+    for node, count in slots.items():
+        layout[node] = layout.get(node, 0) + count

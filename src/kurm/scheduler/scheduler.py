@@ -6,7 +6,7 @@ Slurm --list, hints--> Truth, Ledger-+         |
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -25,7 +25,9 @@ from kurm.scheduler.owners import Owners
 from kurm.scheduler.placer import Placer
 from kurm.scheduler.pool import Pool
 from kurm.scheduler.prospects import Prospects
+from kurm.scheduler.room import SlurmRoom
 from kurm.scheduler.telling import Telling
+from kurm.scheduler.terrain import Terrain
 from kurm.scheduler.truth import Truth
 from kurm.slurm.controller import PORT
 from kurm.slurm.session import Session as SlurmSession
@@ -36,6 +38,8 @@ log = structlog.get_logger("kurm.scheduler")
 STUCK_SECONDS = 60.0
 """So long without the loop coming by: it never waits that long for anything."""
 TICK = 1.0
+GATHER = 0.05
+"""Seconds for which changes gather by which pods that wait may be placed: nodes come as one event each."""
 PACE = WatchPace(gulp=0.002)
 """A pod is seen as it comes: gathering what follows for longer would be a good part of its way to a node."""
 
@@ -82,7 +86,7 @@ class Scheduler:
         self.settings = settings
         self.metrics = Metrics()
         self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms, owner=self._owner)
-        self._cluster = cluster
+        self._cluster, self._due = cluster, False
         self._ticked_at = asyncio.get_running_loop().time()
         name = cluster.spec.scheduler.name if cluster.spec.scheduler else "kurm"
         pace = settings.watch_pace or PACE
@@ -93,6 +97,8 @@ class Scheduler:
         def leads() -> bool:
             return self.leadership.leads
 
+        self.terrain = Terrain(self.pool, self._look_at_waiting)
+        self.room = SlurmRoom(slurm, self.terrain, self.ledger, self._look_at_waiting)
         self.owners = Owners(self.pool, lambda owner: self.placer.look_at(owner))
         self.binding = Binding(kube, self.pool, self.metrics)
         self.telling = Telling(kube, self.pool, self._recorder, self.metrics, leads)
@@ -101,14 +107,14 @@ class Scheduler:
             pool=self.pool,
             owners=self.owners,
             ledger=self.ledger,
-            prospects=Prospects(self.pool, self.ledger),
+            prospects=Prospects(self.terrain, self.ledger, self.room),
             binding=self.binding,
             telling=self.telling,
             metrics=self.metrics,
             leads=leads,
         )
         address = settings.controller_address
-        self.truth = Truth(slurm, tokens, address, ledger=self.ledger, metrics=self.metrics, heard=self._heard)
+        self.truth = Truth(slurm, tokens, address, ledger=self.ledger, metrics=self.metrics, heard=self.room.heard)
         self.ledger.on_change(self.placer.look_at)
         self.placer.looked = self.truth.looked
         self.truth.given_up = self.placer.gives_up
@@ -123,7 +129,7 @@ class Scheduler:
         """
         async with asyncio.TaskGroup() as reading:
             # Read before we lead, so that a second scheduler takes over at once.
-            followers = [reading.create_task(one.run()) for one in (self.pool, self.truth)]
+            followers = [reading.create_task(one.run()) for one in (self.pool, self.truth, self.room)]
             try:
                 await self.pool.clusters.wait_synced(float("inf"))
                 await self.leadership.run(self._write)
@@ -167,11 +173,15 @@ class Scheduler:
             await asyncio.sleep(TICK)
 
     def _look_at_waiting(self) -> None:
+        """Look at all that wait, once for all changes of a moment."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_later(GATHER, self._look_now)
+
+    def _look_now(self) -> None:
+        self._due = False
         for owner in self.owners.waiting():
             self.placer.look_at(owner)
-
-    def _heard(self, nodes: Iterable[str]) -> None:
-        """Heed that jobs of others have started or ended on these host lists."""
 
     def _owner(self) -> OwnerReference | None:
         metadata, kind = self._cluster.metadata, SLURM_CLUSTERS.kind

@@ -1,7 +1,7 @@
 """What pods that wait are told: the condition PodScheduled=False with a reason, and an event at each transition.
 
-Nobody else sets it for our pods. It is written a while after the pod came, because most are bound by then; and so many a
-second at most, because a thousand pods that wait cost the API server a thousand writes each time that their reasons change.
+Nobody else sets it for our pods. It is written a while after the pod came, because most are bound by then; and so many
+a second at most, because a thousand pods that wait cost the API server as many writes each time their reasons change.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """What Slurm says: the list of all allocations, the hints of slurmctld's log, and slurmctld's lives.
 
-After each start of slurmctld nothing is given out until what is bound is pinned again; then it is told so (`open_gate`).
+After each start of slurmctld nothing is given out until what is bound is pinned again; then it is told so.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import aiohttp
 import structlog
@@ -12,7 +12,7 @@ import structlog
 from kurm.kube.backoff import Backoff
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.metrics import Metrics
-from kurm.slurm.controller import OtherEpoch, Untold, get_allocations, get_job_events, get_status, open_gate
+from kurm.slurm.controller import JobEvent, OtherEpoch, Untold, get_allocations, get_job_events, get_status, open_gate
 from kurm.slurm.errors import SlurmError
 from kurm.slurm.session import Session, TokenSource
 
@@ -40,7 +40,7 @@ class Truth:
         *,
         ledger: Ledger,
         metrics: Metrics,
-        heard: Callable[[Iterable[str]], None],
+        heard: Callable[[Sequence[JobEvent]], None],
     ) -> None:
         self.slurm, self.ledger, self.address = slurm, ledger, address
         self._tokens, self._metrics, self._heard = tokens, metrics, heard
@@ -102,8 +102,9 @@ class Truth:
             if told.lost or renewed or not self.hears:
                 self.ledger.want()
             self.hears = True
-            nodes = [event.nodes for event in told.jobs if not self.ledger.heard(event)]
-            self._heard(nodes)
+            for event in told.jobs:
+                self.ledger.heard(event)
+            self._heard(told.jobs)
 
     # A new life of slurmctld.
 
