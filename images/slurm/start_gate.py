@@ -9,6 +9,7 @@ given out. It asks nobody but slurmctld. Unknown means busy.
 slurmd runs this as root, with no PATH, and shows its output to nobody unless it fails.
 """
 
+import errno
 import os
 import re
 import subprocess
@@ -121,30 +122,33 @@ class Cgroups:
 
 
 def _places(mount: Path, own: str) -> Iterator[tuple[Path, Path, str]]:
-    """Yield hierarchies, the cgroup above all pods in each, and our own pod's UID, as we may find them."""
+    """Yield hierarchies, the cgroup above all pods in each, and our own pod's UID, as we may find them.
+
+    Only those that tell of processes in any process namespace: cgroup v2's, also where it stands beside v1's, and that
+    of v1's controller pids. `cgroup.procs` leaves out what runs in other containers.
+    """
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
+        if controllers and "pids" not in controllers.split(","):
+            continue
         parts = Path(path.lstrip("/")).parts
         place = max((at for at, part in enumerate(parts) if _POD.search(part)), default=0)
         if place:
             found = _POD.search(parts[place])
             above = parts[: place - 1] if _QUALITY.search(parts[place - 1]) else parts[:place]
-            names = [controllers.removeprefix("name=")] if controllers else ["", "unified"]
-            for name in names:
+            for name in [controllers] if controllers else ["", "unified"]:
                 yield mount / name, Path(*above), found[1].replace("_", "-") if found else ""
 
 
 def _populated(folder: Path) -> bool:
     """Return whether a process is in a cgroup or below it; what vanishes while we look has none."""
-    for directory, _, _ in os.walk(folder):
+    for file, populated in (("cgroup.events", r"^populated 1$"), ("pids.current", r"^[1-9]")):
         try:
-            if Path(directory, "cgroup.procs").read_bytes():
-                return True
-        except (FileNotFoundError, NotADirectoryError):
+            return bool(re.search(populated, Path(folder, file).read_text(encoding="ascii"), re.MULTILINE))
+        except FileNotFoundError:
             continue
         except OSError as error:
-            if error.strerror != "No such device":  # it went away between opening and reading
-                return True
+            return error.errno != errno.ENODEV  # it went away between opening and reading
     return False
 
 

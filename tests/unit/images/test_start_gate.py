@@ -79,13 +79,17 @@ def systemd(above: str, uid: str) -> str:
 
 
 LAYOUTS = {
-    "v1, each controller": ("9:name=systemd:{own}/c1\n8:pids:{own}/c1\n0::{own}/c1", "systemd", "{root}/kubepods", ""),
-    "v1, several in one": ("3:cpu,cpuacct:{own}/c1", "cpu,cpuacct", "{root}/kubepods", ""),
-    "hybrid, no controller": ("0::{own}/c1", "unified", "{root}/kubepods", ""),
+    "v1": ("9:name=systemd:{own}/c1\n8:pids:{own}/c1\n0::/system.slice", "pids", "{root}/kubepods", ""),
+    "v1, several in one": ("3:cpu,cpuacct:{own}/c1\n2:misc,pids:{own}/c1", "misc,pids", "{root}/kubepods", ""),
+    "hybrid": ("0::{own}/c1", "unified", "{root}/kubepods", ""),
     "v2": ("0::{own}/c1/system.slice/slurmstepd.scope", ".", "{root}/kubepods", ""),
     "v2, systemd": ("0::{own}/cri-1.scope", ".", "kubepods.slice", "kubepods"),
     "v2, systemd, a root of its own": ("0::{own}/c.scope", ".", "kurm.slice/kurm-kubepods.slice", "kurm-kubepods"),
 }
+
+PIDS = ("pids.current", "7\n", "0\n")
+EVENTS = ("cgroup.events", "populated 1\nfrozen 0\n", "populated 0\nfrozen 0\n")
+"""The files that tell of processes, with some and with none: those of cgroup v1 and v2."""
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -102,22 +106,23 @@ def test_a_pod_runs_while_its_cgroup_has_processes(tmp_path: Path, layout: str, 
         above = f"{slices}-{kind}" if kind else slices
         return top / (f"{above}.slice" if kind else "") / systemd(above, uid)
 
-    def put(uid: str, kind: str, processes: str) -> Path:
-        made = tmp_path / hierarchy / cgroup(uid, kind) / "c1"
+    file, some_run, none_run = PIDS if "pids" in hierarchy else EVENTS
+
+    def put(uid: str, kind: str) -> Path:
+        made = tmp_path / hierarchy / cgroup(uid, kind)
         made.mkdir(parents=True, exist_ok=True)
-        (made.parent / "cgroup.procs").touch()
-        (made / "cgroup.procs").write_text(processes)
+        (made / file).write_text(some_run)
         return made
 
-    put(OWN, ours, "1\n")
-    container = put(POD, quality, "7\n")
-    put("b5e03999-5e54-442e-b3b6-30722bf73648", quality, "8\n")
+    put(OWN, ours)
+    pod = put(POD, quality)
+    put("b5e03999-5e54-442e-b3b6-30722bf73648", quality)
     seen = Cgroups(tmp_path, own.format(own=f"/{cgroup(OWN, ours)}"))
     assert (seen.seen, seen.running(POD)) == (True, True)
-    (container / "cgroup.procs").write_text("")
+    (pod / file).write_text(none_run)
     assert not seen.running(POD)
-    (container / "cgroup.procs").unlink()
-    container.rmdir()
+    (pod / file).unlink()
+    pod.rmdir()
     assert not seen.running(POD)
 
 
@@ -126,7 +131,7 @@ def test_a_cluster_within_a_pod_has_its_own_pods(tmp_path: Path) -> None:
     outer = tmp_path / "pids/kubepods" / f"pod{POD}" / "c1"
     inner = outer / "kubepods/burstable" / f"pod{OWN}" / "c2"
     inner.mkdir(parents=True)
-    (inner / "cgroup.procs").write_text("1\n")
+    (inner.parent / "pids.current").write_text("1\n")
     seen = Cgroups(tmp_path, f"8:pids:/{inner.relative_to(tmp_path / 'pids')}")
     assert (seen.seen, seen.running(POD), seen.running(OWN)) == (True, False, True)
 
@@ -244,7 +249,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "annotations").write_text(f'gate.kurm.dev/{POD}="9,2,1000"\n')
     for uid in (OWN, POD):
         (tmp_path / f"pids/kubepods/pod{uid}").mkdir(parents=True)
-        (tmp_path / f"pids/kubepods/pod{uid}/cgroup.procs").write_text("1\n")
+        (tmp_path / f"pids/kubepods/pod{uid}/pids.current").write_text("1\n")
     return tmp_path
 
 
@@ -258,7 +263,7 @@ def test_a_job_waits_for_a_pod_that_leaves_and_starts_when_it_is_gone(here: Path
     one = gate(here)
     assert one.held()
     assert one.why == f"pod shop/web-1 ({POD}): it still runs, and its job 9 has ended"
-    (here / f"pids/kubepods/pod{POD}/cgroup.procs").write_text("")
+    (here / f"pids/kubepods/pod{POD}/pids.current").write_text("0\n")
     assert (one.held(), (here / "done").exists()) == (False, False)
 
 
