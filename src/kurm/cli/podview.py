@@ -1,5 +1,6 @@
 """What is read of both sides for one pod, and what the scheduler's own pure decisions say of it now."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 from kurm.cli import queuedjob
@@ -13,7 +14,7 @@ from kurm.domain.asks import Ask, RefusedError, Rules
 from kurm.domain.feasibility import Node
 from kurm.domain.gangs import Owner, gather, job_of, owner_of, rank
 from kurm.domain.placing import Placing
-from kurm.domain.podresources import Resources, requests
+from kurm.domain.podresources import NOTHING, Resources, requests
 from kurm.domain.podspec import host_ports
 from kurm.domain.selection import Taint, claim
 from kurm.domain.signals import NODE_SET
@@ -136,24 +137,25 @@ class _Look:
         meta = node.metadata
         ready = condition(node.status.conditions, "Ready")
         name, spec = self._node_sets.get(meta.labels.get(NODE_SET, ""), ("", None))
+        settled = meta.annotations.get(gres.GRES, "")
         cpus = memory = 0
-        if spec is not None:
-            try:
-                record = noderecord.node_record(name, spec, node.status.allocatable, meta.labels)
+        allocatable = NOTHING
+        with contextlib.suppress(ValueError):  # Slurm has no record of such a node, and so it has no room
+            allocatable = Resources.of(node.status.allocatable)
+            if spec is not None:
+                record = noderecord.node_record(name, spec, node.status.allocatable, meta.labels, settled=settled)
                 cpus, memory = record.cpus, record.real_memory
-            except ValueError:
-                pass  # Slurm has no such record, and so it has no room
         return Node(
             meta.name,
             meta.labels,
             tuple(Taint(taint.key, taint.effect, taint.value) for taint in node.spec.taints),
             unschedulable=node.spec.unschedulable,
             ready=ready is not None and ready.status == "True",
-            allocatable=Resources.of(node.status.allocatable),
+            allocatable=allocatable,
             node_set=name,
             cpus=cpus,
             memory=memory,
-            gres=gres.read(meta.annotations.get(gres.GRES, "")) or {},
+            gres=gres.read(settled) or {},
         )
 
     async def _jobs(self, owner: Owner) -> Sequence[QueuedJob]:
