@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ for one in os.listdir("/proc"):
         os.kill(int(one), 9)
 """
 """What ends the daemon of a container that has Python and no pkill; its init goes with it."""
+STUBBORN = "sleep 3727"
 IDLE_SECONDS = 30
 BEFORE_CRASH = 10
 """slurmctld saves its jobs after 5 s at most, and loses those that are younger."""
@@ -185,17 +187,45 @@ def test_scancel_of_a_pods_job_ends_the_pod_cleanly(demo: Demo, owner: Tenant) -
 
 
 def test_deleting_a_pod_ends_its_job(demo: Demo, owner: Tenant) -> None:
-    """With its grace or by force: what it held is another's as soon as it is really gone."""
-    owner.apply(pod(demo, "leaving"), pod(demo, "forced", "trap '' TERM; sleep 3600"))
-    within(30, owner.running, 2)
-    leaving, forced = (annotation(owner.pod(name), JOB) for name in ("leaving", "forced"))
+    """It has its grace first; then what it held is another's."""
+    owner.apply(pod(demo, "leaving"))
+    within(30, owner.running, 1)
+    job = annotation(owner.pod("leaving"), JOB)
     owner.kubectl("delete", "pod", "leaving", "--wait=false")
-    assert owner.state(leaving) == "RUNNING"  # it needs two seconds to end
-    within(15, lambda: owner.jobs().get(leaving), None)
+    assert owner.state(job) == "RUNNING"  # it needs two seconds to end
+    within(15, owner.jobs, {})
     assert owner.pod("leaving") == {}
+
+
+def test_no_job_starts_over_a_pod_that_was_deleted_by_force(demo: Demo, owner: Tenant) -> None:
+    """The object is gone at once, its container lives on for its grace: the job that wants the node waits for that."""
+    owner.apply(pod(demo, "forced", f"trap '' TERM; {STUBBORN}"))
+    within(30, owner.running, 1)
+    node = owner.node("forced")
+    demo.ssh(f"rm -f over; sbatch --nodelist {node} --exclusive --wrap 'date >over'")
     owner.delete("forced", force=True)
-    within(40, owner.jobs, {})
-    assert forced != leaving
+    within(5, lambda: owner.pod("forced"), {})
+    ends, lived = time.monotonic() + 60, 0.0
+    while not (began := demo.ssh("stat -c %.Y over 2>/dev/null || true").strip()):
+        lived = time.time() if container_lives() else lived
+        assert time.monotonic() < ends, demo.ssh("squeue -l")
+    lived = time.time() if container_lives() else lived
+    assert 0 < lived <= float(began)
+    within(10, owner.jobs, {})
+
+
+def container_lives() -> bool:
+    """Whether the stubborn container has processes: the machine's own list has those of all local nodes."""
+    commands = Path("/proc").glob("[0-9]*/cmdline")
+    return any(read(command) == STUBBORN for command in commands)
+
+
+def read(command: Path) -> str:
+    """Return a process's command line; empty if it is gone."""
+    try:
+        return command.read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
 
 
 @pytest.mark.parametrize(
