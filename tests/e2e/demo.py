@@ -59,7 +59,7 @@ class Demo:
     def end_jobs(self) -> None:
         """Cancel all jobs and wait until Slurm has forgotten none of them as running."""
         self.ssh("scancel --user=researcher")
-        within(30, lambda: self.ssh("squeue -h"), "")
+        within(30, lambda: self.ssh("squeue -h --user=researcher"), "")
 
     def put_right(self) -> None:
         """Undo what a test that has failed may have left: it is no reason for the next to fail, too."""
@@ -69,16 +69,22 @@ class Demo:
         self.charts.wait("nodeset/workers", "Ready", within=120)
 
     def picture(self) -> dict[str, tuple[str, str]]:
-        """Return UID and resourceVersion of everything that the operator and the charts make, by kind and name.
+        """Return UID and version of everything that the operator and the charts make, by kind and name.
 
-        Helm's own record of each release is left out: it grows by one at every upgrade.
+        Helm's own record of each release is left out: it grows by one at every upgrade. A slurmd pod is told of each
+        pod that comes to its node (the start gate), so its resourceVersion says nothing: its generation stands for it.
         """
         items = json.loads(self.kubectl("get", f"{RENDERED},slurmclusters,nodesets,pods", "-o", "json"))["items"]
         return {
-            f"{item['kind']}/{item['metadata']['name']}": (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+            f"{item['kind']}/{item['metadata']['name']}": (item["metadata"]["uid"], _version(item["metadata"]))
             for item in items
             if not item["metadata"]["name"].startswith("sh.helm.")
         }
+
+
+def _version(meta: dict[str, Any]) -> str:
+    slurmd = meta.get("labels", {}).get("app.kubernetes.io/component") == "slurmd"
+    return str(meta["generation"]) if slurmd and "generation" in meta else str(meta["resourceVersion"])
 
 
 def within(seconds: float, look: Callable[[], Any], expected: Any) -> float:
@@ -107,6 +113,10 @@ def show(demo: Demo) -> None:
         ("get", "events", "--sort-by=.lastTimestamp"),
         ("logs", "-l", "app.kubernetes.io/component=controller", "--tail=30"),
         ("logs", "-l", "app.kubernetes.io/component=syncer", "-c", "syncer", "--tail=30"),
+        ("logs", "-l", "app.kubernetes.io/component=scheduler", "-c", "scheduler", "--tail=30"),
+        ("get", "pods", "--namespace=tenant", "-o", "wide"),
+        ("get", "pods", "--namespace=tenant", "-o", f"jsonpath={conditions}"),
+        ("get", "events", "--namespace=tenant", "--sort-by=.lastTimestamp"),
         ("logs", "-l", "app.kubernetes.io/component=slurmd", "--prefix", "--tail=10"),
         ("logs", "--namespace=kurm-system", "-l", "app.kubernetes.io/component=operator", "--tail=30"),
     ):

@@ -7,9 +7,11 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
-from kurm.cli import access
+from kurm.cli import access, podview
 from kurm.cli.access import Context, Kubeconfig, Namespace, checked
 from kurm.cli.errors import CommandError
+from kurm.cli.podstory import Story
+from kurm.cli.podstory import show as show_pod
 from kurm.cli.text import ago, console, line, plain, problem_lines, table
 from kurm.cli.trouble import Pod, trouble
 from kurm.cli.view import (
@@ -39,7 +41,7 @@ from kurm.operator.render.names import Part
 
 app = typer.Typer()
 explain = typer.Typer(
-    help="Say all that is known of a SlurmCluster, a NodeSet or a Kubernetes node.", no_args_is_help=True
+    help="Say all that is known of a SlurmCluster, a NodeSet, a Kubernetes node or a pod.", no_args_is_help=True
 )
 app.add_typer(explain, name="explain")
 
@@ -96,6 +98,16 @@ def node(name: Name, *, namespace: Namespace = "", kubeconfig: Kubeconfig = None
         return view, found
 
     show_node(console(), *access.run(work, kubeconfig, context, namespace, _DOING))
+
+
+@explain.command()
+def pod(name: Name, *, namespace: Namespace = "", kubeconfig: Kubeconfig = None, context: Context = "") -> None:
+    """Say why a pod of Slurm's queue waits, its place there, which nodes are out and why, or where it is."""
+
+    async def work(session: Session, place: str) -> Story:
+        return await podview.look(session, place, name)
+
+    show_pod(console(), access.run(work, kubeconfig, context, namespace, "Asking Kubernetes and Slurm"))
 
 
 async def _everywhere(session: Session, namespace: str, place: str) -> View:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -50,21 +50,37 @@ class Queues(msgspec.Struct, frozen=True, rename="camel"):
     unknown: str = ""
 
 
+class UnansweredError(Exception):
+    """Slurm could not be asked; the words say why."""
+
+
 async def ask(session: Session, namespace: str, cluster: str, pods: Iterable[Pod]) -> Queues:
     """Ask slurmctld's pod among the cluster's pods; within the deadline, whatever happens."""
+    try:
+        nodes, jobs = await run(session, pods, SINFO, SQUEUE)
+    except UnansweredError as error:
+        return Queues(namespace, cluster, unknown=str(error))
+    return Queues(namespace, cluster, tuple(queues(nodes, jobs)))
+
+
+async def run(session: Session, pods: Iterable[Pod], *commands: Sequence[str]) -> list[str]:
+    """Return what these commands print in slurmctld's pod among a cluster's pods, each within the deadline.
+
+    Raises UnansweredError.
+    """
     controllers = [pod for pod in pods if component(pod) == Part.CONTROLLER and not pod.metadata.deletion_timestamp]
     pod = next((one for one in controllers if one.ready), None)
     if pod is None:
-        return Queues(namespace, cluster, unknown="no pod of slurmctld is ready")
+        raise UnansweredError("no pod of slurmctld is ready")
     try:
-        nodes, jobs = await asyncio.gather(
-            *(channels.run(session, pod.key, CONTAINER, command, deadline=DEADLINE) for command in (SINFO, SQUEUE))
+        ran = await asyncio.gather(
+            *(channels.run(session, pod.key, CONTAINER, command, deadline=DEADLINE) for command in commands)
         )
     except KubeError as error:
-        return Queues(namespace, cluster, unknown=str(error))
-    if failed := next((one for one in (nodes, jobs) if one.code), None):
-        return Queues(namespace, cluster, unknown=" ".join(failed.errors.split()) or f"exit status {failed.code}")
-    return Queues(namespace, cluster, tuple(queues(nodes.output, jobs.output)))
+        raise UnansweredError(str(error)) from error
+    if failed := next((one for one in ran if one.code), None):
+        raise UnansweredError(" ".join(failed.errors.split()) or f"exit status {failed.code}")
+    return [one.output for one in ran]
 
 
 def queues(sinfo: str, squeue: str) -> list[Queue]:

@@ -8,15 +8,17 @@ import msgspec
 import typer
 from rich.console import Console
 
-from kurm.cli import access, queues
+from kurm.cli import access, queues, waiting
 from kurm.cli.access import Context, Kubeconfig, Namespace, checked
 from kurm.cli.errors import CommandError
 from kurm.cli.queues import Queues
 from kurm.cli.text import ago, console, line, problem_lines, table
 from kurm.cli.view import CLUSTERS, NodeSet, SlurmCluster, View, absent, read
+from kurm.cli.waiting import Waiting
 from kurm.domain.diagnosis import Problem, Weight, by_type, problems, worst_first
 from kurm.domain.nodeset import NodeSetStatus
 from kurm.domain.slurmcluster import SlurmClusterStatus
+from kurm.kube.errors import Forbidden
 from kurm.kube.session import Session
 
 app = typer.Typer()
@@ -52,6 +54,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     clusters: tuple[Named, ...]
     node_sets: tuple[Named, ...]
     queues: tuple[Queues, ...]
+    waiting: tuple[Waiting, ...]
     unknown: tuple[str, ...]
 
 
@@ -75,25 +78,25 @@ def status(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
 ) -> None:
-    """Show Slurm clusters, their node sets and queues; what is wrong comes first.
+    """Show Slurm clusters, their node sets, queues and the pods that wait; what is wrong comes first.
 
     Exit status: 0 if all is well, 1 if something is wrong, 2 if that could not be found out.
     """
 
-    async def work(session: Session, place: str) -> tuple[View, list[Queues]]:
+    async def work(session: Session, place: str) -> tuple[View, list[Queues], list[Waiting]]:
         return await look(session, "" if all_namespaces else place, cluster)
 
-    view, asked = access.run(work, kubeconfig, context, namespace, "Asking Kubernetes and Slurm")
+    view, asked, pods = access.run(work, kubeconfig, context, namespace, "Asking Kubernetes and Slurm")
     found = diagnose(view)
     if output == "json":
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report(view, asked, found))) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report(view, asked, pods, found))) + b"\n")
     else:
-        show(console(), view, asked, found)
+        show(console(), view, asked, pods, found)
     if not well(found):
         raise typer.Exit(WRONG)
 
 
-async def look(session: Session, namespace: str, cluster: str) -> tuple[View, list[Queues]]:
+async def look(session: Session, namespace: str, cluster: str) -> tuple[View, list[Queues], list[Waiting]]:
     """Read everything about the clusters of a namespace ("" for all), or about one of them. Raises CommandError."""
     view = await read(session, namespace)
     if cluster:
@@ -104,7 +107,16 @@ async def look(session: Session, namespace: str, cluster: str) -> tuple[View, li
     asked = await asyncio.gather(
         *(queues.ask(session, one.metadata.namespace, one.metadata.name, view.pods_of(one)) for one in view.clusters)
     )
-    return view, list(asked)
+    return view, list(asked), await _waiting(session, view)
+
+
+async def _waiting(session: Session, view: View) -> list[Waiting]:
+    try:
+        found = await asyncio.gather(*(waiting.ask(session, one) for one in view.clusters))
+    except Forbidden as error:
+        view.unknown.append(f"Nothing is known of the pods that wait: {error.message}")
+        return []
+    return [pod for pods in found for pod in pods]
 
 
 def diagnose(view: View) -> list[Problem]:
@@ -125,7 +137,7 @@ def well(found: list[Problem]) -> bool:
     return all(problem.weight is Weight.ASIDE for problem in found)
 
 
-def report(view: View, asked: list[Queues], found: list[Problem]) -> Report:
+def report(view: View, asked: list[Queues], pods: list[Waiting], found: list[Problem]) -> Report:
     """Return what programs are told."""
     return Report(
         well=well(found),
@@ -139,11 +151,12 @@ def report(view: View, asked: list[Queues], found: list[Problem]) -> Report:
             for one in view.node_sets
         ),
         queues=tuple(asked),
+        waiting=tuple(pods),
         unknown=tuple(view.unknown),
     )
 
 
-def show(out: Console, view: View, asked: list[Queues], found: list[Problem]) -> None:
+def show(out: Console, view: View, asked: list[Queues], pods: list[Waiting], found: list[Problem]) -> None:
     """Print everything for people."""
     wrong = [problem for problem in found if problem.weight < Weight.ASIDE]
     aside = [problem for problem in found if problem.weight is Weight.ASIDE]
@@ -160,6 +173,7 @@ def show(out: Console, view: View, asked: list[Queues], found: list[Problem]) ->
     _clusters(out, view)
     _node_sets(out, view)
     _queues(out, asked)
+    waiting.show(out, pods)
 
 
 def _summary(view: View) -> str:

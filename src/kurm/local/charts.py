@@ -45,8 +45,11 @@ class Charts:
     def _values(self) -> Path:
         return self.cluster.layout.state / "values"
 
-    def deploy(self, steps: Steps) -> None:
-        """Build and load the images, install or upgrade both charts, wait until the cluster takes jobs. Repeatable."""
+    def deploy(self, steps: Steps) -> Mapping[str, str]:
+        """Build and load the images, install or upgrade both charts, wait until the cluster takes jobs. Repeatable.
+
+        Returns the images' references by target.
+        """
         if not (self.repository / VALUES).is_file():
             raise LocalError(f"{self.repository} is no checkout of Kurm: it has no {VALUES}; run this from one")
         named = ship(self.cluster, self.repository, steps, control=CONTROL_IMAGES, compute=COMPUTE_IMAGES)
@@ -58,6 +61,7 @@ class Charts:
             self.wait(f"nodeset/{NODE_SET}", "Ready")
             self.wait(f"slurmcluster/{CLUSTER}", "Ready")
             self.login_of(CLUSTER, NAMESPACE, self.login)
+        return named
 
     def install_operator(self, images: Mapping[str, str]) -> None:
         """Install or upgrade the chart `kurm` with these images, by target, and wait for its operator."""

@@ -1,4 +1,4 @@
-"""`make demo`: a cluster, Slurm on it, and the program that every newcomer tries first."""
+"""`make demo`: a cluster, Slurm on it, the program that every newcomer tries first, and a service beside training."""
 
 import re
 from functools import partial
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kurm.local import bare, charts, cluster
+from kurm.local import bare, charts, cluster, twoway
 from kurm.local.bare import BareSlurm
 from kurm.local.charts import Charts
 from kurm.local.errors import LocalError
@@ -21,11 +21,12 @@ OVER = ("", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_
 
 
 def run(name: str, repository: Path, console: Console) -> None:
-    """Bring all up by the charts, run the MPI job, print its output and how to look around. Raises LocalError."""
+    """Bring all up by the charts, run the MPI job and the two-way example, say how to look around. LocalError."""
     steps = Steps(console)
     slurm = Charts(cluster.up(name, WORKERS, steps), repository)
-    slurm.deploy(steps)
+    images = slurm.deploy(steps)
     show_mpi_job(slurm.login, repository, "~", steps, console)
+    twoway.show(slurm, images, repository, steps, console)
     look_around(
         slurm.cluster,
         console,

@@ -54,9 +54,15 @@ class Story:
     prefix: str
     nodes: list[str] = field(default_factory=list)
 
-    async def cluster(self, conditions: Mapping[str, str | tuple[str, str, str]] = WELL, **status: Any) -> None:
+    async def cluster(
+        self,
+        conditions: Mapping[str, str | tuple[str, str, str]] = WELL,
+        *,
+        spec: Json | None = None,
+        **status: Any,
+    ) -> None:
         """Make the SlurmCluster; a condition is its status, or status, reason and message."""
-        await self.kube.create(SLURM_CLUSTERS, {"metadata": self._named("demo"), "spec": {}})
+        await self.kube.create(SLURM_CLUSTERS.of(Object), {"metadata": self._named("demo"), "spec": spec or {}})
         await self._status(SLURM_CLUSTERS.of(Object), Key(self.place, "demo"), conditions, status)
 
     async def node_set(
@@ -98,6 +104,18 @@ class Story:
         await self.kube.create(PODS, {"metadata": self._named(name) | {"labels": marks}, "spec": spec})
         told = {"phase": "Running", "conditions": _conditions({"Ready": "True"})} if status is None else status
         await self._patch(PODS.of(Object), Key(self.place, name), {"status": told})
+
+    async def service(self, name: str, *, said: tuple[str, str] | None = None, **more: Any) -> None:
+        """Make a pod for the scheduler of the story's name; `said`: reason and message for which it waits."""
+        annotations = {f"slurm.kurm.dev/{key}": value for key, value in more.pop("annotations", {}).items()}
+        requests = {"cpu": "1", "memory": "64Mi"}
+        container = {"name": "main", "image": "localhost/kurm/none:1", "resources": {"requests": requests}}
+        spec = {"schedulerName": self.place, "containers": [container], **more}
+        meta = self._named(name) | {"annotations": annotations}
+        await self.kube.create(PODS.of(Object), {"metadata": meta, "spec": spec})
+        if said:
+            conditions = _conditions({"PodScheduled": ("False", *said)})
+            await self._patch(PODS.of(Object), Key(self.place, name), {"status": {"conditions": conditions}})
 
     async def slurmd(self, node: str, said: str = "InService", message: str = "", *, drained: bool = False) -> None:
         """Make the slurmd pod of a node, with what the syncer says of it."""

@@ -25,7 +25,7 @@ def printed(show: Callable[[Console], object]) -> str:
 
 def told(seen: View, *asked: Queues) -> str:
     """Return what `kurm status` prints."""
-    return printed(lambda out: status.show(out, seen, list(asked), status.diagnose(seen)))
+    return printed(lambda out: status.show(out, seen, list(asked), [], status.diagnose(seen)))
 
 
 def well() -> View:
