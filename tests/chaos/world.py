@@ -34,6 +34,7 @@ from integration.images.machine import OURS, Machine
 from integration.proxy import Proxy
 from kurm.domain.partition import Partition
 from kurm.domain.selection import claim
+from kurm.domain.signals import NODE_SET
 from kurm.kube.resources import NAMESPACES, NODES, Object
 from kurm.kube.session import Session
 from kurm.operator.render import partitions as rendering
@@ -41,7 +42,7 @@ from kurm.slurm import nodes as slurm_nodes
 from kurm.slurm.conf import render
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
-from kurm.syncer.objects import NODE_SET, NODE_SETS, SLURM_CLUSTERS
+from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRDS = REPOSITORY / "charts/kurm/files/crds"
