@@ -87,8 +87,6 @@ def hooks(scripts: Scripts, config_maps: ConfigMaps, *, gate: bool = False) -> H
     if gate:
         files[_GATE] = _GATE_TEXT
         settings.append(Setting(PROLOG.setting, _GATE))
-        settings.append(Setting("PrologTimeout", str(PROLOG_TIMEOUT)))
-        settings.append(Setting("SchedulerParameters", REQUEUE))
     for kind, sources in (
         (PROLOG, scripts.prolog),
         (EPILOG, scripts.epilog),

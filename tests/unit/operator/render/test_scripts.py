@@ -7,7 +7,6 @@ import pytest
 
 from kurm.domain.slurmcluster import Scripts, ScriptSource
 from kurm.operator.render.scripts import GATE_FOLDER, hooks
-from kurm.slurm.conf import Setting
 
 GATE = "prolog-start-gate"
 
@@ -17,15 +16,6 @@ def test_the_start_gate_runs_before_users_own_prologs() -> None:
     scripts = Scripts(prolog=(ScriptSource(config_map_name="site"),))
     found = hooks(scripts, {"site": {"10-clean": "#!/bin/sh\n"}}, gate=True)
     assert [line.value for line in found.settings if line.key == "Prolog"] == [GATE, "prolog-00-10-clean"]
-
-
-def test_slurm_lets_the_gate_wait_and_requeues_what_it_sends_away() -> None:
-    """Slurm kills a prolog after PrologTimeout, and a job whose prolog failed would be held."""
-    assert set(hooks(Scripts(), {}, gate=True).settings) == {
-        Setting("Prolog", GATE),
-        Setting("PrologTimeout", "180"),
-        Setting("SchedulerParameters", "nohold_on_prolog_fail"),
-    }
 
 
 @pytest.mark.parametrize(
