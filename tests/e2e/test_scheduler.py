@@ -143,6 +143,15 @@ def test_an_incomplete_gang_holds_nothing_and_says_what_it_waits_for(demo: Demo,
     assert len({annotation(one, JOB) for one in owner.pods()}) == 1
 
 
+def test_no_pod_is_sent_where_its_kubelet_would_refuse_it(demo: Demo, owner: Tenant) -> None:
+    """To Slurm a node has two CPUs, to its kubelet a little less beside slurmd: each pod of a whole CPU has its own."""
+    gang = {"slurm.kurm.dev/gang": "wide", "slurm.kurm.dev/gang-size": "3"}
+    owner.apply(*(pod(demo, name, annotations=gang, cpu="1") for name in ("one", "two", "three")))
+    within(40, owner.running, 3)
+    assert len({one["spec"]["nodeName"] for one in owner.pods()}) == 3
+    assert [one["status"]["phase"] for one in owner.pods()] == ["Running"] * 3
+
+
 def test_selectors_affinity_and_taints_are_honoured(demo: Demo, owner: Tenant) -> None:
     """A pod is on the node that it asks for, or says why it can be on none, without a job of Slurm's."""
     demo.kubectl("label", "node", "n2", "tenant/disk=fast")
