@@ -26,6 +26,14 @@ PARTITION_SETTINGS: Mapping[str, str] = {
 }
 """The settings of a partition in slurm.conf that have a field of their own here, and its name."""
 
+WITHOUT_ANY = "batch"
+"""The partition over all nodes of a cluster that names none."""
+HIGHEST_TIER = 65533
+"""Of PriorityTier, Slurm's own (slurm.conf(5)). With a scheduler it is that of the partition for pods which are pinned
+again after slurmctld's restart: nothing may come before them."""
+PIN = "pin"
+"""That partition's name."""
+
 _OWN_FIELD = "'(?i)(^|[ \\t])(" + "|".join(PARTITION_SETTINGS) + ")[ \\t]*='"
 _FIELDS = ", ".join(
     f"'{key.lower()}': '{key} has a field of its own: {name}'" for key, name in PARTITION_SETTINGS.items()
@@ -60,7 +68,7 @@ class Partition(Spec):
     ]
     default: Annotated[bool, Meta(description="Where jobs go that name no partition.")] = False
     tier: Annotated[
-        int, Meta(description="PriorityTier: a higher one is served first, and may preempt.", ge=0, le=65533)
+        int, Meta(description="PriorityTier: a higher one is served first, and may preempt.", ge=0, le=HIGHEST_TIER)
     ] = 1
     grace_time: Annotated[Wait, Meta(description="What a preempted job gets to end by itself; 0s for nothing.")] = "0s"
     max_time: Annotated[TimeLimit, Meta(description="The longest a job may run, as 12h or 7d, or UNLIMITED.")] = "7d"

@@ -6,6 +6,7 @@ from msgspec import Meta, field
 
 from kurm.domain.causes import CONDITION_TYPE
 from kurm.domain.partition import Partition
+from kurm.domain.schedulerspec import KNOWN_PARTITIONS, PIN_TIER, Scheduler
 from kurm.domain.spec import (
     DISTINCT,
     Annotations,
@@ -286,6 +287,8 @@ class SlurmClusterSpec(Spec):
             "the name of a cluster cannot be changed: its accounting and its saved state go by it",
             path=".clusterName",
         ),
+        *KNOWN_PARTITIONS,
+        PIN_TIER,
     )
     cluster_name: Annotated[
         str,
@@ -298,6 +301,9 @@ class SlurmClusterSpec(Spec):
     login: Login = Login()
     rest: Rest = Rest()
     syncer: Syncer = Syncer()
+    scheduler: Annotated[
+        Scheduler | None, Meta(description="Places pods through Slurm's queue; without it no pod is placed.")
+    ] = None
     shared_volumes: Annotated[
         tuple[SharedVolume, ...],
         Meta(description="Claims that every login and compute node sees.", max_length=32),
@@ -352,7 +358,7 @@ class ComponentStatus(Spec):
     """How the pods of one component are."""
 
     name: Annotated[
-        str, Meta(description="Which: controller, accounting, database, login, rest, syncer.", max_length=63)
+        str, Meta(description="Which: controller, accounting, database, login, rest, syncer, scheduler.", max_length=63)
     ]
     desired: Annotated[Count, Meta(description="Pods that there should be.")] = 0
     ready: Annotated[Count, Meta(description="Pods that are ready.")] = 0

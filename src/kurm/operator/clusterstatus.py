@@ -89,6 +89,7 @@ def desired(spec: SlurmClusterSpec) -> dict[Part, int]:
         Part.LOGIN: spec.login.replicas,
         Part.REST: 1 if spec.rest.enabled else None,
         Part.SYNCER: 1,
+        Part.SCHEDULER: 1 if spec.scheduler is not None else None,
     }
     return {part: number for part, number in wanted.items() if number is not None}
 

@@ -70,6 +70,50 @@ BAD_CLUSTERS: list[tuple[Json, str]] = [
         ),
     ),
     (
+        {"scheduler": {"name": "default-scheduler"}},
+        (
+            'spec.scheduler.name: Invalid value: "default-scheduler": must be another name: every pod that names no '
+            "scheduler bears it, and Kubernetes' own places those"
+        ),
+    ),
+    (
+        {"scheduler": {"name": "Kurm!"}},
+        (
+            'spec.scheduler.name: Invalid value: "Kurm!": '
+            "must be a-z, 0-9, . and -, with a letter or digit first and last"
+        ),
+    ),
+    (
+        {"scheduler": {"partition": "services"}},
+        "spec.scheduler.partition: Invalid value: there is no partition services in spec.partitions",
+    ),
+    (
+        {"scheduler": {"partition": "pin"}, "partitions": [BATCH]},
+        "spec.scheduler.partition: Invalid value: there is no partition pin in spec.partitions",
+    ),
+    (
+        {"scheduler": {"namespaces": [{"name": "a", "partitions": ["batch"]}, {"name": "b", "partitions": ["big"]}]}},
+        "spec.scheduler.namespaces: Invalid value: a partition of namespace b is none of spec.partitions",
+    ),
+    (
+        {"scheduler": {"namespaces": [{"name": "a"}, {"name": "a"}]}},
+        'spec.scheduler.namespaces[1]: Duplicate value: {"name":"a"}',
+    ),
+    (
+        {"scheduler": {"priorityClasses": [{"name": "high", "partition": "big"}]}, "partitions": [BATCH]},
+        (
+            "spec.scheduler.priorityClasses: Invalid value: "
+            "the partition of PriorityClass high is none of spec.partitions"
+        ),
+    ),
+    (
+        {"scheduler": {}, "partitions": [BATCH | {"tier": 65533}]},
+        (
+            "spec.partitions: Invalid value: with a scheduler no partition can have tier 65533: "
+            "it is that of pods which are pinned again"
+        ),
+    ),
+    (
         {"partitions": [BATCH | {"nodeSets": []}]},
         "spec.partitions[0].nodeSets: Invalid value: a partition needs at least one NodeSet",
     ),

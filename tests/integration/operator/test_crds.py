@@ -77,6 +77,16 @@ partitions:
 - {name: batch, nodeSets: [workers], default: true, preemptMode: REQUEUE, graceTime: 30s, maxNodes: 3}
 - {name: Services_1.x, nodeSets: [workers, gpu], tier: 10, maxTime: UNLIMITED, extra: LLN=YES MaxMemPerCPU=4000}
 topology: {type: block, nodeLabels: [topology.kubernetes.io/zone, example.com/rack], blockSizes: [4, 8, 32]}
+scheduler:
+  name: hpc.one
+  partition: Services_1.x
+  namespaces:
+  - {name: ml, account: ml, partitions: [batch, Services_1.x], qos: [normal]}
+  - {name: web}
+  priorityClasses: [{name: urgent, partition: Services_1.x, qos: high}, {name: idle}]
+  pinWithin: 30s
+  terminatingForever: delete
+  nodeSelector: {kubernetes.io/hostname: n0}
 deadAfter: 60s
 """)
 WORKERS = yaml.safe_load("""
@@ -299,7 +309,14 @@ async def test_the_largest_objects_are_within_the_servers_budget(api: Session, p
         for number in range(64)
     ]
     extra = (line * 1000)[:32768]
-    await create(api, CLUSTERS, place, {"config": {"extra": extra}, "partitions": partitions}, name="many")
+    rules = [
+        {"name": f"{'n' * 60}{number:03}", "partitions": [one["name"] for one in partitions[-16:]]}
+        for number in range(256)
+    ]
+    classes = [{"name": f"class-{number}", "partition": partitions[-1]["name"]} for number in range(64)]
+    scheduler = {"partition": partitions[-1]["name"], "namespaces": rules, "priorityClasses": classes}
+    spec = {"config": {"extra": extra}, "partitions": partitions, "scheduler": scheduler}
+    await create(api, CLUSTERS, place, spec, name="many")
     await create(api, CLUSTERS, place, {"login": {"users": users}}, name="crowd")
     sentence = await refusal(api, CLUSTERS, place, {"config": {"extra": extra[:-20] + "\nSlurmdPort=1"}}, name="long")
     assert sentence.endswith("SlurmdPort cannot be set here: the Services and probes of the pods name it")

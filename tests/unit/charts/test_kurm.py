@@ -10,7 +10,8 @@ import yaml
 from kurm.cli import daemons
 from kurm.kube.resources import Resource
 from kurm.operator import objects
-from kurm.operator.render import names, syncer
+from kurm.operator.render import names, scheduler, syncer
+from kurm.operator.render.names import Part
 from kurm.operator.render.pods import Images
 from unit.charts.helm import BUILD_SECONDS, KURM, Json, of_kind, one, pods, rendered, unrestricted
 from unit.operator.render.demo import cluster, everything
@@ -128,11 +129,29 @@ def test_the_operator_may_delete_what_it_deletes(manifests: list[Json]) -> None:
 
 
 def test_the_operator_has_what_it_gives(manifests: list[Json]) -> None:
-    """Kubernetes lets nobody give what he has not; the ClusterRole of the syncers is bound by name."""
-    assert _allowed(syncer.RULES) - _operator(manifests) == set()
-    bound = ("rbac.authorization.k8s.io", f"clusterroles/={names.SYNCER_CLUSTER_ROLE}", "bind")
-    assert {each for each in _operator(manifests) if each[2] in {"bind", "escalate", "impersonate"}} == {bound}
-    assert names.SYNCER_CLUSTER_ROLE in of_kind(manifests, "ClusterRole")
+    """Kubernetes lets nobody give what he has not; the ClusterRoles of its daemons are bound by name."""
+    assert _allowed([*syncer.RULES, *scheduler.RULES]) - _operator(manifests) == set()
+    roles = {names.cluster_role(part) for part in (Part.SYNCER, Part.SCHEDULER)}
+    bound = {("rbac.authorization.k8s.io", f"clusterroles/={role}", "bind") for role in roles}
+    assert {each for each in _operator(manifests) if each[2] in {"bind", "escalate", "impersonate"}} == bound
+    assert roles <= of_kind(manifests, "ClusterRole").keys()
+
+
+def test_a_scheduler_writes_pods_and_claims_and_no_more(manifests: list[Json]) -> None:
+    """Of all namespaces it reads pods, nodes and what binds a pod to some of them. No Secret, no ConfigMap."""
+    allowed = _allowed(of_kind(manifests, "ClusterRole")["kurm-scheduler"]["rules"])
+    assert {each for each in allowed if each[2] not in READ} == {
+        ("", "pods/binding", "create"),
+        ("", "pods/status", "patch"),
+        ("", "pods", "delete"),
+        ("", "persistentvolumeclaims", "patch"),
+        ("events.k8s.io", "events", "create"),
+        ("events.k8s.io", "events", "patch"),
+    }
+    assert {resource for _, resource, verb in allowed if verb in READ} == {
+        *("pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"),
+        *("storageclasses", "priorityclasses", "jobs"),
+    }
 
 
 def test_no_right_is_a_wildcard(manifests: list[Json]) -> None:
@@ -155,7 +174,7 @@ def test_people_get_their_share(manifests: list[Json]) -> None:
     assert {("slurmclusters", "create"), ("nodesets", "delete")} <= shares["admin"]
     assert shares["view"] <= shares["edit"] <= shares["admin"]
     left_out = rendered(KURM, {"aggregateRoles": False})
-    assert set(of_kind(left_out, "ClusterRole")) == {"kurm-operator", "kurm-syncer"}
+    assert set(of_kind(left_out, "ClusterRole")) == {"kurm-operator", "kurm-syncer", "kurm-scheduler"}
 
 
 def test_the_operators_traffic_is_what_it_needs(manifests: list[Json]) -> None:

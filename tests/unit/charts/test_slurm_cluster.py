@@ -159,6 +159,7 @@ OPEN: dict[tuple[str, str], set[int | str]] = {
     ("rest", "controller"): {6817},
     ("slurmd", "controller"): {6817},
     ("syncer", "controller"): {6817, 6819},
+    ("scheduler", "controller"): {6817, 6819},
     ("operator", "controller"): {6817},
     ("controller", "slurmd"): {"all"},
     ("login", "slurmd"): {"all"},
@@ -171,6 +172,7 @@ OPEN: dict[tuple[str, str], set[int | str]] = {
     ("rest", "accounting"): {6819},
     ("slurmd", "accounting"): {6819},
     ("syncer", "accounting"): {6819},
+    ("scheduler", "accounting"): {6819},
     ("accounting", "database"): {3306},
     ("namespace", "rest"): {6820},
 }
@@ -208,7 +210,7 @@ def test_no_list_of_rules_is_empty(manifests: list[Json]) -> None:
     """The API server stores none, so an empty one would be a write at each upgrade. No list says the same."""
     specs = {name: each["spec"] for name, each in of_kind(manifests, "NetworkPolicy").items()}
     assert [name for name, spec in specs.items() if [] in (spec.get("ingress"), spec.get("egress"))] == []
-    assert [name for name, spec in specs.items() if "ingress" not in spec] == ["demo-syncer"]
+    assert [name for name, spec in specs.items() if "ingress" not in spec] == ["demo-syncer", "demo-scheduler"]
 
 
 def test_the_ports_are_those_of_the_containers(manifests: list[Json]) -> None:
@@ -229,9 +231,10 @@ def test_metrics_are_read_by_those_who_are_named() -> None:
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     found = rendered(CHART, {"networkPolicies": {"metricsFrom": [peer]}})
     assert peer in one(found, "NetworkPolicy", "demo-controller")["spec"]["ingress"][0]["from"]
-    assert one(found, "NetworkPolicy", "demo-syncer")["spec"]["ingress"] == [
-        {"ports": [{"protocol": "TCP", "port": 8080}], "from": [peer]}
-    ]
+    for daemon in ("demo-syncer", "demo-scheduler"):
+        assert one(found, "NetworkPolicy", daemon)["spec"]["ingress"] == [
+            {"ports": [{"protocol": "TCP", "port": 8080}], "from": [peer]}
+        ]
 
 
 def test_ssh_can_be_for_some() -> None:

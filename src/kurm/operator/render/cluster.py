@@ -2,7 +2,7 @@
 
 from kurm.domain.slurmcluster import CompanionDatabase
 from kurm.domain.spec import Json
-from kurm.operator.render import accounting, controller, database, login, rest, slurmd, syncer
+from kurm.operator.render import accounting, controller, database, login, rest, scheduler, slurmd, syncer
 from kurm.operator.render.configuration import Configuration, config_map
 from kurm.operator.render.pods import Cluster
 
@@ -19,5 +19,7 @@ def objects(cluster: Cluster, configuration: Configuration, *, database_password
         if isinstance(place, CompanionDatabase):
             found += database.objects(cluster, place)
         found += accounting.objects(cluster, database_password)
+    if cluster.spec.scheduler is not None:
+        found += scheduler.objects(cluster, cluster.spec.scheduler)
     found += [*syncer.objects(cluster), slurmd.names_service(cluster), slurmd.budget(cluster), *login.objects(cluster)]
     return [*found, *rest.objects(cluster)] if cluster.spec.rest.enabled else found

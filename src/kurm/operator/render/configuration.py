@@ -19,6 +19,8 @@ from kurm.slurm.changes import NEEDS, Step
 from kurm.slurm.conf import Conf, ConfError, Include, Line, Record, Setting, parse, render
 from kurm.slurm.owned import OwnedError, check, merge
 
+GATE = "kurm-gate"
+"""The file that tells slurmctld's init which state each partition is to have; without it, it leaves them alone."""
 SMALLEST_TABLE, LARGEST_TABLE = 1024, 65536
 """Bounds of MaxNodeCount; the second is Slurm's own (slurm.conf(5))."""
 SILENCE = 300
@@ -70,6 +72,7 @@ def configuration(
     SpecError (MissingError for a ConfigMap).
     """
     hooks = scripts.hooks(cluster.spec.scripts, config_maps)
+    scheduler = cluster.spec.scheduler
     kinds = gres.kinds(node_sets.values(), records.values())
     ours = [
         *_identity(cluster),
@@ -80,13 +83,14 @@ def configuration(
         *topology.settings(cluster.spec.topology, places),
         *hooks.settings,
         # Slurm would run a prolog only where a job's first step starts, and the resource says: on each node of it.
-        *([Setting("PrologFlags", "Alloc")] if cluster.spec.scripts.prolog else []),
-        *partitions.lines(cluster.spec.partitions, node_sets),
+        *([Setting("PrologFlags", "Alloc")] if cluster.spec.scripts.prolog or scheduler else []),
+        *partitions.lines(cluster.spec.partitions, node_sets, gated=scheduler is not None),
     ]
     files = {
         "slurm.conf": _text(cluster, merge(Conf(tuple(ours)), _extra(cluster))),
         "cgroup.conf": _text(cluster, merge(_cgroups(kinds), _cgroup_extra(cluster))),
         "gres.conf": _text(cluster, gres.conf(records)),
+        **({GATE: partitions.gate(cluster.spec.partitions, scheduler.pin_within)} if scheduler else {}),
     }
     return Configuration(files | topology.files(cluster.spec.topology, places) | dict(hooks.files))
 

@@ -25,8 +25,6 @@ HOST_KEY = "ssh_host_ed25519_key"
 """Key of the Secret with the login nodes' host key."""
 PASSWORD = "password"  # noqa: S105 - the name of a key, not a password
 """Key of the Secret of the companion database."""
-SYNCER_CLUSTER_ROLE = "kurm-syncer"
-"""The chart's ClusterRole with what a syncer may do beyond its namespace: read nodes."""
 
 
 class Part(StrEnum):
@@ -39,6 +37,13 @@ class Part(StrEnum):
     REST = "rest"
     SLURMD = "slurmd"
     SYNCER = "syncer"
+    SCHEDULER = "scheduler"
+
+
+POD_POLICY, CLAIM_POLICY, NAMESPACE_POLICY = (
+    f"kurm-{Part.SCHEDULER}-{what}" for what in ("pods", "claims", "namespaces")
+)
+"""The chart's policies: what a scheduler's pods may ask, what it may write of claims, which pods are its own."""
 
 
 def component(cluster: str, part: Part) -> str:
@@ -92,6 +97,21 @@ def host_name(node: str) -> str:
     return node.partition(".")[0][:LABEL_LENGTH].rstrip("-")
 
 
-def syncer_binding(namespace: str, cluster: str) -> str:
-    """Return the name of a syncer's ClusterRoleBinding; it tells clusters of all namespaces apart."""
-    return f"{SYNCER_CLUSTER_ROLE}.{namespace}.{cluster}"
+def cluster_role(part: Part) -> str:
+    """Return the name of the chart's ClusterRole with what a daemon of ours may do beyond its namespace."""
+    return f"kurm-{part}"
+
+
+WIDE = (
+    ("ClusterRoleBinding", cluster_role(Part.SYNCER)),
+    ("ClusterRoleBinding", cluster_role(Part.SCHEDULER)),
+    ("ValidatingAdmissionPolicyBinding", POD_POLICY),
+    ("ValidatingAdmissionPolicyBinding", CLAIM_POLICY),
+    ("MutatingAdmissionPolicyBinding", NAMESPACE_POLICY),
+)
+"""Kind of each cluster-wide object that a cluster may have, and what of the chart's it binds."""
+
+
+def wide(of: str, namespace: str, cluster: str) -> str:
+    """Return the name of a cluster-wide object that binds one of the chart's; it tells clusters apart."""
+    return f"{of}.{namespace}.{cluster}"

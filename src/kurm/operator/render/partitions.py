@@ -1,19 +1,33 @@
 """Partitions and the sets of nodes they are over, as lines of slurm.conf."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kurm.domain.noderecord import feature
-from kurm.domain.partition import Partition
+from kurm.domain.partition import HIGHEST_TIER, PIN, WITHOUT_ANY, Partition
 from kurm.domain.spec import seconds
 from kurm.operator.render.errors import SpecError
 from kurm.slurm.conf import ConfError, Line, Record, Setting, parse
 
-WITHOUT_ANY = "batch"
-"""The partition over all nodes of a cluster that names none."""
+_PINNED = {
+    "PartitionName": PIN,
+    "Nodes": "ALL",
+    "PriorityTier": str(HIGHEST_TIER),
+    "Hidden": "YES",
+    "RootOnly": "YES",
+    "MaxTime": "UNLIMITED",
+    "DefaultTime": "UNLIMITED",
+    "PreemptMode": "OFF",
+    "State": "UP",
+}
+"""What bound pods are pinned in again after slurmctld's restart. No user can use it or sees it, and it is always UP."""
 
 
-def lines(partitions: Sequence[Partition], node_sets: Iterable[str]) -> list[Line]:
+def lines(partitions: Sequence[Partition], node_sets: Iterable[str], *, gated: bool = False) -> list[Line]:
     """Return the NodeSet and PartitionName lines, and what preemption needs.
+
+    `gated`: all are DOWN until somebody gives them their `states`, so that a restart of slurmctld starts nothing, and a
+    reconfigure leaves them as they are.
 
     Every NodeSet is named by its feature, also one that only a partition names: its nodes may come later, and a
     partition without nodes is no error to Slurm. Raises SpecError, naming the field.
@@ -21,11 +35,27 @@ def lines(partitions: Sequence[Partition], node_sets: Iterable[str]) -> list[Lin
     _check_default(partitions)
     named = sorted({*node_sets, *(name for partition in partitions for name in partition.node_sets)})
     sets = [Record((("NodeSet", name), ("Feature", feature(name)))) for name in named]
+    gate = [Setting("ReconfigFlags", "KeepPartState")] if gated else []
+    pinned = [Record(tuple(_PINNED.items()))] if gated else []
     if not partitions:
-        limits = (("MaxTime", clock("7d")), ("DefaultTime", clock("1h")), ("State", "UP"))
-        return [*sets, Record((("PartitionName", WITHOUT_ANY), ("Nodes", "ALL"), ("Default", "YES"), *limits))]
-    records = [_record(number, partition) for number, partition in enumerate(partitions)]
-    return [*preemption(partitions), *sets, *records]
+        limits = (("MaxTime", clock("7d")), ("DefaultTime", clock("1h")), ("State", "DOWN" if gated else "UP"))
+        batch = Record((("PartitionName", WITHOUT_ANY), ("Nodes", "ALL"), ("Default", "YES"), *limits))
+        return [*gate, *sets, *pinned, batch]
+    records = [_record(number, partition, gated=gated) for number, partition in enumerate(partitions)]
+    return [*preemption(partitions), *gate, *sets, *pinned, *records]
+
+
+def states(partitions: Iterable[Partition]) -> Mapping[str, str]:
+    """Return the state that each partition is to have, as the resource asks for it."""
+    return {one.name: one.state for one in partitions} or {WITHOUT_ANY: "UP"}
+
+
+def gate(partitions: Iterable[Partition], within: str) -> str:
+    """Return the file by which slurmctld's init opens the partitions: their states, and the seconds that it waits.
+
+    It waits, after slurmctld answers, for a scheduler that has pinned what is bound.
+    """
+    return json.dumps({"partitions": dict(states(partitions)), "wait": seconds(within)}) + "\n"
 
 
 def preemption(partitions: Iterable[Partition]) -> Iterator[Setting]:
@@ -51,7 +81,7 @@ def clock(duration: str) -> str:
     return f"{day}-{hour:02d}:{minute:02d}:{second:02d}"
 
 
-def _record(number: int, partition: Partition) -> Record:
+def _record(number: int, partition: Partition, *, gated: bool) -> Record:
     longest, usual = seconds(partition.max_time), seconds(partition.default_time)
     bounded = longest is not None and (usual is None or usual > longest)
     fields = (
@@ -69,7 +99,7 @@ def _record(number: int, partition: Partition) -> Record:
         ("AllowGroups", ",".join(partition.allow_groups)),
         ("AllowQos", ",".join(partition.allow_qos)),
         ("QOS", partition.qos),
-        ("State", partition.state),
+        ("State", "DOWN" if gated else partition.state),
     )
     return Record((*((key, value) for key, value in fields if value), *_extra(number, partition)))
 

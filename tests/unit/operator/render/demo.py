@@ -48,6 +48,8 @@ SPEC: Json = {
         },
     ],
 }
+SCHEDULER: Json = {"partition": "services", "pinWithin": "90s"}
+"""What the demo's `spec.scheduler` is, where it has one."""
 WORKERS: Json = {"clusterRef": {"name": "demo"}, "slurm": {"features": ["fast"]}}
 SITE = {"10-clean": "#!/bin/sh\nrm -rf /tmp/scratch\n"}
 ALLOCATABLE = {"cpu": "2", "memory": "4Gi"}

@@ -1,5 +1,6 @@
 """Slurm's configuration: what stands in it, what may not, what its hashes tell, and that it is read back as it is."""
 
+import json
 import re
 from typing import Any
 
@@ -13,7 +14,7 @@ from kurm.operator.render.errors import MissingError, SpecError
 from kurm.operator.render.partitions import clock
 from kurm.slurm.conf import Conf, parse, render
 from kurm.slurm.owned import OWNED
-from unit.operator.render.demo import SITE, cluster, configured, node_set, records_of
+from unit.operator.render.demo import SCHEDULER, SITE, cluster, configured, node_set, records_of
 
 busy = settings(deadline=None)  # the machine may be busy
 
@@ -323,6 +324,48 @@ def test_durations_mean_the_same_to_slurm(duration: str) -> None:
     assert ((int(day) * 24 + hour) * 60 + minute) * 60 + second == seconds(duration)
 
 
+def test_with_a_scheduler_a_restart_starts_nothing() -> None:
+    """All partitions are DOWN in the file, whatever the resource asks for, and stay as they are at a reconfigure.
+
+    The file beside it tells slurmctld's init which states they are to have, and how long it waits by itself.
+    """
+    partitions = [_partition(), _partition(name="services", state="DRAIN")]
+    found = configured(cluster(partitions=partitions, scheduler={"pinWithin": "1m30s"}))
+    conf = _conf(found)
+    assert conf.get("ReconfigFlags") == "KeepPartState"
+    states = {record.name: record.get("State") for record in conf.records("PartitionName")}
+    assert states == {"pin": "UP", "batch": "DOWN", "services": "DOWN"}
+    assert json.loads(found.files["kurm-gate"]) == {"partitions": {"batch": "UP", "services": "DRAIN"}, "wait": 90}
+
+
+def test_pods_are_pinned_again_before_all_else() -> None:
+    """In a partition over all nodes that no user sees or uses, in a cluster without partitions of its own as well."""
+    found = configured(cluster(partitions=[], scheduler=SCHEDULER | {"partition": "batch"}))
+    pin, batch = _conf(found).records("PartitionName")
+    assert dict(pin.fields) == {
+        "PartitionName": "pin",
+        "Nodes": "ALL",
+        "PriorityTier": "65533",
+        "Hidden": "YES",
+        "RootOnly": "YES",
+        "MaxTime": "UNLIMITED",
+        "DefaultTime": "UNLIMITED",
+        "PreemptMode": "OFF",
+        "State": "UP",
+    }
+    assert (batch.name, batch.get("State")) == ("batch", "DOWN")
+    assert json.loads(found.files["kurm-gate"])["partitions"] == {"batch": "UP"}
+
+
+def test_without_a_scheduler_partitions_have_their_states() -> None:
+    """Nobody would open a gate."""
+    found = configured(cluster())
+    conf = _conf(found)
+    assert conf.get("ReconfigFlags") is None
+    assert {record.get("State") for record in conf.records("PartitionName")} == {"UP"}
+    assert "kurm-gate" not in found.files
+
+
 _WORD = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True)
 _LIMIT = st.sampled_from(["1h", "7d", "90s", "UNLIMITED"])
 _PARTITIONS = st.lists(
@@ -351,22 +394,29 @@ _EXTRA = st.lists(
 
 
 @busy
-@given(_PARTITIONS, _EXTRA, st.booleans())
-def test_what_is_rendered_is_read_back_as_it_is(partitions: list[dict[str, Any]], extra: str, accounting: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
+@given(_PARTITIONS, _EXTRA, st.booleans(), st.booleans())
+def test_what_is_rendered_is_read_back_as_it_is(
+    partitions: list[dict[str, Any]],
+    extra: str,
+    accounting: bool,  # noqa: FBT001 - drawn by Hypothesis
+    scheduled: bool,  # noqa: FBT001 - drawn by Hypothesis
+) -> None:
     """Rendered, read and rendered again it is the same; at most one default; only known modes of preemption."""
     changes = {"partitions": partitions, "config": {"extra": extra}, "accounting": {"enabled": accounting}}
+    changes |= {"scheduler": {}} if scheduled else {}
     try:
         found = configured(cluster(**changes))
     except SpecError as error:
         several = sum(partition.get("default", False) for partition in partitions) > 1
         assert error.field == "spec.config.extra" or (several and error.field == "spec.partitions")  # noqa: PT017
         return
-    for text in found.files.values():
-        if not text.startswith("#!"):
+    for name, text in found.files.items():
+        if name != "kurm-gate" and not text.startswith("#!"):
             assert render(parse(text)) == text
     lines = parse(found.files["slurm.conf"]).records("PartitionName")
     assert sum(line.get("Default") == "YES" for line in lines) <= 1
     assert {line.get("PreemptMode") for line in lines} <= {"OFF", "REQUEUE", "CANCEL", None}
+    assert [line.name for line in lines if line.get("State") != "DOWN"] == ["pin"] or not scheduled
     named = {record.name for record in parse(found.files["slurm.conf"]).records("NodeSet")}
     assert all(set((line.get("Nodes") or "").split(",")) <= named | {"ALL"} for line in lines)
     assert found.hash == configured(cluster(**changes)).hash

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from unit.operator.render.demo import Json, cluster, everything
+from unit.operator.render.demo import SCHEDULER, Json, cluster, everything
 
 GOLDEN = Path(__file__).parent / "golden"
 PARTS = ("controller", "login", "accounting", "database", "rest", "slurmd", "syncer")
+CONFIGURED = ("ConfigMap", "demo-config")
 
 
 class _Plain(yaml.SafeDumper):
@@ -34,9 +35,14 @@ _Plain.add_representer(str, _text)
 
 
 def _rendered(part: str) -> str:
-    ours: list[Json] = [
-        each for each in everything(cluster()) if each["metadata"]["labels"]["app.kubernetes.io/component"] == part
-    ]
+    return _text_of([each for each in everything(cluster()) if _component(each) == part])
+
+
+def _component(manifest: Json) -> str:
+    return str(manifest["metadata"]["labels"]["app.kubernetes.io/component"])
+
+
+def _text_of(ours: list[Json]) -> str:
     return yaml.dump_all(map(_readable, ours), Dumper=_Plain, sort_keys=False, width=120)
 
 
@@ -52,8 +58,10 @@ def _readable(manifest: Json) -> Json:
 @pytest.mark.parametrize("part", PARTS)
 def test_demo_is_rendered_as_committed(part: str) -> None:
     """One file for each component."""
-    path = GOLDEN / f"{part}.yaml"
-    text = _rendered(part)
+    _compare(GOLDEN / f"{part}.yaml", _rendered(part))
+
+
+def _compare(path: Path, text: str) -> None:
     if os.environ.get("KURM_WRITE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text(), "a renderer has changed: see this file's first lines"
@@ -61,4 +69,14 @@ def test_demo_is_rendered_as_committed(part: str) -> None:
 
 def test_nothing_is_left_out() -> None:
     """Every object belongs to one of the components, so it stands in one of the files."""
-    assert {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in everything(cluster())} == set(PARTS)
+    assert {_component(each) for each in everything(cluster())} == set(PARTS)
+
+
+def test_a_scheduler_adds_itself_and_changes_the_configuration() -> None:
+    """Nothing else but slurmd's pods: slurmctld runs on, and a cluster without one is what it always was."""
+    without, found = everything(cluster()), everything(cluster(scheduler=SCHEDULER))
+    _compare(
+        GOLDEN / "scheduler.yaml", _text_of([each for each in found if each not in without and each["kind"] != "Pod"])
+    )
+    changed = [each for each in without if each not in found and each["kind"] != "Pod"]
+    assert [(each["kind"], each["metadata"]["name"]) for each in changed] == [CONFIGURED]

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from kurm.operator.render import names
 from kurm.operator.render.errors import SpecError
 from kurm.operator.render.names import Part
 from kurm.operator.render.pods import EXCEPTIONS
-from unit.operator.render.demo import IMAGES, Json, cluster, everything, node_set, one, pods
+from unit.operator.render.demo import IMAGES, SCHEDULER, Json, cluster, everything, node_set, one, pods
 
-DEMO = everything(cluster())
-CLUSTER_WIDE = {"ClusterRoleBinding"}
+DEMO = everything(cluster(scheduler=SCHEDULER))
+CLUSTER_WIDE = {kind for kind, _ in names.WIDE}
 
 
 def _containers(of: Json) -> list[Json]:
@@ -73,7 +74,7 @@ def test_no_pod_is_lent_kubernetes_but_the_syncer() -> None:
         for container in _containers(pod):
             if tokens & {mount["name"] for mount in container["volumeMounts"]}:
                 lent.add((_part(pod), container["name"]))
-    assert lent == {(Part.SYNCER, "syncer")}
+    assert lent == {(Part.SYNCER, "syncer"), (Part.SCHEDULER, "scheduler")}
 
 
 def test_all_belongs_to_the_cluster() -> None:
@@ -82,8 +83,7 @@ def test_all_belongs_to_the_cluster() -> None:
     assert without == {
         ("PersistentVolumeClaim", "demo-controller"),
         ("PersistentVolumeClaim", "demo-database"),
-        ("ClusterRoleBinding", "kurm-syncer.slurm.demo"),
-    }
+    } | {(kind, names.wide(of, "slurm", "demo")) for kind, of in names.WIDE}
 
 
 def test_a_volume_that_is_not_to_be_kept_goes_with_the_cluster() -> None:
@@ -150,7 +150,7 @@ def test_manifests_are_json() -> None:
 
 def test_rendering_is_repeatable() -> None:
     """The same resource gives the same bytes: a re-apply changes nothing."""
-    assert everything(cluster()) == DEMO
+    assert everything(cluster(scheduler=SCHEDULER)) == DEMO
 
 
 SAID: Json = {
@@ -176,6 +176,7 @@ SAID: Json = {
         (Part.DATABASE, {"accounting": {"companion": SAID}}),
         (Part.REST, {"rest": SAID | {"enabled": True}}),
         (Part.SYNCER, {"syncer": SAID}),
+        (Part.SCHEDULER, {"scheduler": SAID}),
     ],
 )
 def test_a_component_is_what_the_resource_says(part: Part, changes: Json) -> None:
@@ -240,15 +241,22 @@ def test_images_are_those_of_the_release() -> None:
 
 def test_without_accounting_there_is_no_database() -> None:
     """Nor a slurmdbd, nor a line about it."""
-    found = everything(cluster(accounting={"enabled": False}))
+    found = everything(cluster(accounting={"enabled": False}, scheduler=SCHEDULER))
     assert {_part(pod) for pod in pods(found)} == set(Part) - {Part.ACCOUNTING, Part.DATABASE}
 
 
 def test_an_external_database_is_not_run() -> None:
     """Slurmdbd is told where it is."""
     external = {"host": "db.example", "user": "slurm", "password": {"name": "db", "key": "password"}}
-    found = everything(cluster(accounting={"external": external}))
+    found = everything(cluster(accounting={"external": external}, scheduler=SCHEDULER))
     assert {_part(pod) for pod in pods(found)} == set(Part) - {Part.DATABASE}
+
+
+def test_without_a_scheduler_there_is_none() -> None:
+    """Nor anything of it: the cluster is what it was before Kurm had one."""
+    found = everything(cluster())
+    assert {_part(pod) for pod in pods(found)} == set(Part) - {Part.SCHEDULER}
+    assert [each["metadata"]["name"] for each in found if "scheduler" in each["metadata"]["name"]] == []
 
 
 def test_the_syncer_is_told_which_conditions_drain() -> None:
