@@ -1,0 +1,99 @@
+"""The promises P1 to P4 on random histories: users, administrators, crashes and lost answers between any two steps."""
+
+import re
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+
+from kurm.domain.allocation import Cancel, EndPod, Instruction, LookBack, Pin, Snapshot, Submit, decide
+from unit.domain.allocation_model import OWNERS, BrokenPromiseError, Decide, World
+
+OUTCOMES = st.lists(st.sampled_from(["done", "done", "done", "failed", "lost", "crash"]), max_size=4)
+NUMBER = st.integers(0, 5)
+OWNER = st.sampled_from(sorted(OWNERS))
+EVENT = st.one_of(
+    st.tuples(st.just("look"), OWNER, OUTCOMES),
+    st.tuples(st.sampled_from(["create", "place"]), OWNER),
+    st.tuples(st.sampled_from(["read", "save", "crash", "crash_slurm", "open_gate"])),
+    st.tuples(
+        st.sampled_from(["delete", "finish", "scancel", "preempt", "lose_sight", "silence", "heal", "batch"]), NUMBER
+    ),
+    st.tuples(st.just("pass_time"), st.sampled_from([0.5, 5.0, 40.0, 200.0])),
+)
+HISTORY = st.lists(EVENT, max_size=60)
+
+
+def play(history: list[tuple[object, ...]], decide: Decide) -> None:
+    """Let it happen, then be quiet. Raises BrokenPromiseError."""
+    world = World(decide)
+    world.read()
+    world.open_gate()
+    for name, *words in history:
+        getattr(world, str(name))(*(list(word) if isinstance(word, list) else word for word in words))
+        world.check()
+    world.settle()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(HISTORY)
+def test_promises_hold_on_any_history(history: list[tuple[object, ...]]) -> None:
+    """Whatever happens, in whatever order and cut off wherever: in the end all is as promised."""
+    play(history, decide)
+
+
+def without(*kinds: type[Instruction]) -> Decide:
+    """Return a scheduler that never does one thing."""
+    return lambda seen: [act for act in decide(seen) if not isinstance(act, kinds)]
+
+
+def hasty(seen: Snapshot) -> list[Instruction]:
+    """Take pods that are being deleted for gone."""
+    return decide(replace(seen, pods=tuple(pod for pod in seen.pods if not pod.leaving)))
+
+
+def bold(seen: Snapshot) -> list[Instruction]:
+    """Take what is unknown for nothing."""
+    return decide(replace(seen, jobs=seen.jobs or ()))
+
+
+def credulous(seen: Snapshot) -> list[Instruction]:
+    """Take a job for that of a pod by its number alone: another life of slurmctld has used it again."""
+    return decide(replace(seen, pods=tuple(replace(pod, epoch=seen.epoch) for pod in seen.pods)))
+
+
+def generous(seen: Snapshot) -> list[Instruction]:
+    """Keep every job that an owner has."""
+    return [act for act in decide(seen) if not (isinstance(act, Cancel) and "another job" in act.why)]
+
+
+@pytest.mark.parametrize(
+    ("promise", "mutant"),
+    [
+        ("P1", without(EndPod)),
+        ("P1", without(LookBack)),
+        ("P[12]", generous),
+        ("P2", bold),
+        ("P3", without(Pin)),
+        ("P3", hasty),
+        ("P[134]", credulous),
+        ("P4", without(Cancel)),
+        ("P4", without(Submit)),
+    ],
+)
+def test_planted_mistakes_break_their_promise(promise: str, mutant: Decide) -> None:
+    """The model is no friend: each mistake is found by some history."""
+
+    def breaks(history: list[tuple[object, ...]]) -> bool:
+        try:
+            play(history, mutant)
+        except BrokenPromiseError as error:
+            return re.match(promise, str(error)) is not None
+        return False
+
+    config = settings(
+        max_examples=3000, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
+    assert find(HISTORY, breaks, settings=config, random=Random(1))
