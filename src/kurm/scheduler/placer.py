@@ -133,9 +133,11 @@ class Placer:
                 return self._settled(case, steps)
             if not self._leads():
                 raise LeadershipLost("the Lease ran out before a write")
-            if not await self._carry_out(case, acts):
+            if not await self._carry_out(self._prepared(case, acts), acts):
                 self._failures[owner] = self._failures.get(owner, 0) + 1
                 return Again(BACKOFF.delay(self._failures[owner]), "it could not be done")
+            if all(isinstance(act, Bind) for act in acts) and self._all_bound(owner):
+                return self._settled(case, ())  # the watch brings them back
         return Again(1.0, "it takes many steps")
 
     def _settled(self, case: Case, steps: Iterable[Instruction]) -> Result:
@@ -151,6 +153,10 @@ class Placer:
         """Whether what an owner needs could not be done for a while: others need not wait for it."""
         return self._failures.get(owner, 0) >= HOPELESS and not self.ledger.problem
 
+    def _all_bound(self, owner: str) -> bool:
+        members = self.owners.get(owner)
+        return members is not None and all(self.binding.where(pod).node for pod in members.pods.values())
+
     # What is seen.
 
     def _see(self, owner: str) -> Case:
@@ -158,7 +164,8 @@ class Placer:
         now = asyncio.get_running_loop().time()
         there = members.there() if members else []
         pods = tuple(self._pod(pod, members) for pod in there) if members else ()
-        wish = self.prospects.wish(members, there, avoid=self._avoided(owner)) if members and there else None
+        waits = any(not pod.node for pod in pods)
+        wish = self._wish(owner, members) if waits else None
         seen = Snapshot(
             pods,
             known,
@@ -173,11 +180,20 @@ class Placer:
         )
         if members and members.owner.size > 1:
             seen = replace(seen, partial_since=self._partial_since(owner, seen))
-        if wish is not None and any(not pod.node for pod in pods):
+        if wish is not None:
             obstacle = self._obstacle(owner, now) or wish.obstacle
             unfit = {node: why for node in _slots(known or ()) if (why := self.prospects.refusal(wish, there[0], node))}
             seen = replace(seen, room=wish.room, obstacle=obstacle, unfit=unfit)
         return Case(owner, members, seen, wish)
+
+    def _wish(self, owner: str, members: Members | None) -> Wish | None:
+        there = members.there() if members else []
+        return self.prospects.wish(members, there, avoid=self._avoided(owner)) if members and there else None
+
+    def _prepared(self, case: Case, acts: Iterable[Instruction]) -> Case:
+        """Return a case with its wish, where something is to be done that needs one for pods that are bound."""
+        needed = case.wish is None and any(isinstance(act, Look | Pin) for act in acts)
+        return replace(case, wish=self._wish(case.owner, case.members)) if needed else case
 
     def _pod(self, pod: Pod, members: Members) -> allocation.Pod:
         where = self.binding.where(pod)
