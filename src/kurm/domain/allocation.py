@@ -252,7 +252,8 @@ def decide(seen: Snapshot) -> list[Instruction]:
     if _bound(seen) and (unseen := [job for job in seen.jobs if _unseen(seen, job)]):
         return [Look(job.id) for job in unseen]  # which of them pods are bound by is not known without it
     kept, done = _choose(seen)
-    seen = replace(seen, jobs=kept)
+    if kept != seen.jobs:
+        seen = replace(seen, jobs=kept)
     steps = [*done, *_cover(seen), *_take_back(seen), *(_place(seen) if _living(seen) else _release(seen))]
     return list(dict.fromkeys(steps))
 
@@ -284,7 +285,7 @@ def _slots(job: Job) -> Mapping[str, int]:
 def _choose(seen: Snapshot) -> tuple[tuple[Job, ...], list[Instruction]]:
     """Return the jobs that stay, and the end of all others."""
     if len(seen.jobs or ()) <= 1 and not _bound(seen):
-        return seen.jobs or (), []
+        return seen.jobs or (), []  # as for most pods, on their way to a node
     needed = Counter(pod.node for pod in _bound(seen))
     named = Counter(pod.job for pod in _bound(seen))
 

@@ -119,6 +119,8 @@ class Placer:
             if not await self._carry_out(case, acts):
                 self._failures[owner] = self._failures.get(owner, 0) + 1
                 return Again(BACKOFF.delay(self._failures[owner]), "it could not be done")
+            if all(isinstance(act, Bind) for act in acts) and self._all_bound(owner):
+                return self._settled(case, ())  # the watch brings them back
             # With a job there is nothing more to ask; without one, what there is room for may be another thing now.
             wish = case.wish if self.ledger.jobs(owner) else None
         return Again(1.0, "it takes many steps")
@@ -134,6 +136,10 @@ class Placer:
     def gives_up(self, owner: str) -> bool:
         """Whether what an owner needs could not be done for a while: others need not wait for it."""
         return self._failures.get(owner, 0) >= HOPELESS and not self.ledger.problem
+
+    def _all_bound(self, owner: str) -> bool:
+        members = self.owners.get(owner)
+        return members is not None and all(self.binding.where(pod).node for pod in members.pods.values())
 
     def _say(self, case: Case, steps: Iterable[Instruction]) -> None:
         if case.members is None:
