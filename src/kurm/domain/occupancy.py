@@ -80,7 +80,7 @@ class Occupancy:
             self._fitting.changed(place)
 
     def seen(self, place: int) -> None:
-        """Heed that a place in the roster has got another node, or none."""
+        """Heed that a place in the roster has got another node."""
         self._fitting.changed(place)
         self._clashing.changed(place)
 

@@ -107,21 +107,17 @@ class Placing:
         changed = self.nodes.put(node)
         if changed:
             self.occupancy.node(node.name, node.allocatable)
-        place = self._roster.place(node.name)
-        if new and place is not None:
+        if new:  # what was known of whoever had its place before is not true of it
+            place = self._roster.add(node.name)
             self.occupancy.seen(place)
             self.room.seen(place)
         return changed
 
     def drop_node(self, name: str) -> None:
         """Take out a node that went from Kubernetes. Pods and grants on it stay counted, for when it comes back."""
-        place = self._roster.place(name)
-        if place is not None:
-            self.nodes.drop(name)
-            self.occupancy.node(name, None)
-            self._roster.drop(name)
-            self.occupancy.seen(place)
-            self.room.seen(place)
+        self.nodes.drop(name)
+        self.occupancy.node(name, None)
+        self._roster.drop(name)
 
     def prospect(self, ask: Ask, *, slots: int = 1, volumes: Volumes = (), avoid: Collection[str] = ()) -> Prospect:
         """Return what to ask of Slurm.

@@ -179,7 +179,7 @@ class Room:
         self._fitting.deny((shape, slots), allowed)
 
     def seen(self, place: int) -> None:
-        """Heed that a place in the roster has got another node, or none."""
+        """Heed that a place in the roster has got another node."""
         self._fitting.changed(place)
 
     def _own_new(self, names: set[str]) -> None:

@@ -253,8 +253,8 @@ class _World:
         placing = Placing()
         for node in self.nodes.values():
             placing.put_node(node)
-        for uid, (node, ask) in self.pods.items():
-            self.bind(placing, uid, node, ask)
+        for uid, (place, ask) in self.pods.items():
+            self.bind(placing, uid, place, ask)
         self.list(placing)
         return placing
 
