@@ -1,6 +1,5 @@
 """Where Slurm has room, as far as is known."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -102,7 +101,7 @@ def test_jobs_of_others_make_a_node_doubtful() -> None:
     """How much they take or free is not told: the node counts as full until its figures are read."""
     room = _room(n1=IDLE, n2=IDLE)
     room.doubt(["n1", "unheard-of"])
-    assert (room.fitting(ONE), room.doubted) == (0b010, {"n1"})
+    assert (room.fitting(ONE), room.doubted) == (0b010, frozenset({"n1"}))
     room.refresh({"n1": replace(IDLE, cpus=1)}, since=room.mark(), whole=False)
     assert (room.fitting(ONE), room.fitting(Shape(2, 1)), room.doubted) == (0b011, 0b010, frozenset())
 
@@ -171,7 +170,7 @@ SIZE = Free(4, 4, (("gpu", 2),), 4, 4)
 def test_room_is_what_is_left_of_all_holds(steps: list[tuple[Any, ...]], shape: Shape) -> None:
     """If Slurm always tells the truth and knows every grant: whatever was held, freed, looked at and listed before."""
     room = _room(**dict.fromkeys(NAMES, SIZE))
-    holds: dict[str, tuple[Mapping[str, int], Shape]] = {}
+    holds: dict[str, tuple[dict[str, int], Shape]] = {}
     for kind, *said in steps:
         if kind == "hold":
             owner, layout, own = said
