@@ -130,18 +130,22 @@ async def drain(bench: Bench, contender: Contender) -> None:
     names = await load.create(number, contender.scheduler_name)
     begun = time.monotonic()
     with running(bench, contender) as scheduler:
-        meter = Meter(bench, scheduler)
+        await load.until(lambda: len(load.bound) > 0, lambda: "nothing was bound", within=START)
+        started, meter = scheduler.cpu, Meter(bench, scheduler)
+        before = len(load.bound)
         await load.all_bound(names, within=SETTLE)
         times = sorted(load.bound[name][0] for name in names)
         await asyncio.sleep(1)
+        costs = meter.per_pod(number - before)
         figures = {
             "pods": number,
             "rate": round(number / (times[-1] - times[0]), 1),
             "rate_with_start": round(number / (times[-1] - begun), 1),
             "first_s": round(times[0] - begun, 2),
             "last_s": round(times[-1] - begun, 2),
+            "cpu_to_first_s": round(started, 2),
         }
-        bench.note("drain", contender, figures | meter.per_pod(number) | memory(scheduler))
+        bench.note("drain", contender, figures | costs | memory(scheduler))
         await load.clear()
 
 
@@ -160,13 +164,27 @@ async def contended(bench: Bench, contender: Contender, waiting: int, released: 
         large = await load.create(len(bench.world.names), name, LARGE)
         await load.all_bound(large, within=SETTLE)
         queued = await load.create(waiting, name, LARGE)
-        await load.all_waiting(queued, within=SETTLE)
+        await all_waiting(bench, queued)
         small = await load.create(bench.samples, name, rate=20)
         await load.all_bound(small, within=SETTLE)
         bench.note(f"latency at 20/s, {waiting} waiting", contender, spread(load.latencies(small)))
         late = [await one_released(load, victim) for victim in large[:released]]
         bench.note(f"release to bind, {waiting} waiting", contender, spread(late))
         await load.clear()
+
+
+async def all_waiting(bench: Bench, names: list[str]) -> None:
+    """Wait until all of these wait: their scheduler has said so, or they are in Slurm's queue."""
+    load, end = bench.load, time.monotonic() + SETTLE
+    while True:
+        queue = await asyncio.to_thread(bench.world.queue)
+        queued = {job.partition("/")[2].partition(".")[0] for job, _, state, _ in queue if state == "PENDING"}
+        left = set(names) - load.waiting - queued
+        if not left:
+            return
+        if time.monotonic() > end:
+            raise TimeoutError(f"after {SETTLE:.0f} s {len(left)} pods do not wait yet, as {min(left)}")
+        await asyncio.sleep(1)
 
 
 async def one_released(load: Load, victim: str) -> float:

@@ -182,13 +182,6 @@ class Load:
 
         await self.until(met, lambda: f"{len(left)} pods are not bound, as {min(left)}", within=within)
 
-    async def all_waiting(self, names: Iterable[str], *, within: float) -> None:
-        """Wait until their scheduler has said of all of these that they wait."""
-        wanted = set(names)
-        await self.until(
-            lambda: wanted <= self.waiting, lambda: f"{len(wanted - self.waiting)} pods do not wait yet", within=within
-        )
-
     async def until(self, met: Callable[[], bool], problem: Callable[[], str], *, within: float) -> None:
         """Wait until something holds. TimeoutError with the problem in words; EndedError if the scheduler has ended."""
         end = time.monotonic() + within

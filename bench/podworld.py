@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -242,11 +243,26 @@ async def pod_world(folder: Path, nodes: int) -> AsyncIterator[PodWorld]:
         machine.until(CONFIGURATION, lambda: machine.told()["hash"])
         machine.start_rest()
         port = stack.enter_context(relay(machine))
+        stack.enter_context(compiled(folder / "bytecode"))
         async with (
             Session(Config.load(server.kubeconfig()), deadline=120) as kube,
             SlurmSession(f"unix:{machine.socket}", Tokens(lambda: machine.key, "slurm")) as slurm,
         ):
             yield PodWorld(folder, server, machine, kube, slurm, port)
+
+
+@contextmanager
+def compiled(folder: Path) -> Iterator[None]:
+    """Have Python keep what it compiles: in Kurm's image it is compiled, and a start is not to pay for that."""
+    before = dict(os.environ)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
+    subprocess.run([sys.executable, "-m", "kurm.cli", "scheduler", "--help"], stdout=subprocess.DEVNULL, check=True)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def conf(nodes: int) -> str:

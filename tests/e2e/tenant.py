@@ -106,8 +106,11 @@ def pod(demo: Demo, name: str, command: str = PAUSE, **more: Any) -> Json:
     }
 
 
-def spec(demo: Demo, command: str = PAUSE, *, cpu: str = "1", memory: str = "64Mi", **more: Any) -> Json:
-    """Return the spec of a pod that the scheduler is to place; its image is one that the nodes have."""
+def spec(demo: Demo, command: str = PAUSE, *, cpu: str = "900m", memory: str = "64Mi", **more: Any) -> Json:
+    """Return the spec of a pod that the scheduler is to place; its image is one that the nodes have.
+
+    For Slurm it is one CPU of the two that a node has. Kubernetes has to find room for slurmd's request as well.
+    """
     image = demo.pods("slurmd")[0]["spec"]["containers"][0]["image"]
     container = {
         "name": "main",

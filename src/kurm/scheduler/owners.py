@@ -47,6 +47,8 @@ class Owners:
         self._members: dict[str, Members] = {}
         self._of: dict[str, str] = {}  # pod's UID -> owner
         self._since: dict[str, float] = {}
+        self.arriving: Callable[[Pod], float] = lambda _: 0.0
+        """Told how many seconds more the start gate of its node may not know of a pod."""
         self._homeless: dict[str, dict[str, Pod]] = {}  # by the UID of a Job that is not known yet
         pool.pods.on_change(self._heed_own)
         pool.foreign.on_change(self._heed_foreign)
@@ -102,7 +104,8 @@ class Owners:
         owner = self._of.get(uid) or self._file(pod, foreign=foreign)
         if owner:
             self._members[owner].pods[uid] = pod
-            self._look_at(owner)
+            if change.old is None or _differ(change.old, pod):
+                self._look_at(owner)
 
     def _heed_job(self, change: Change[BatchJob]) -> None:
         """File the pods that have come before their Job."""
@@ -133,7 +136,7 @@ class Owners:
     def _vanished(self, pod: Pod) -> None:
         """Heed that a pod is no longer there. Only its kubelet knows whether it is gone; it says so by the phase."""
         uid = pod.metadata.uid
-        left = pod.spec.termination_grace_period_seconds - CONFIRMED_WITHIN
+        left = max(pod.spec.termination_grace_period_seconds - CONFIRMED_WITHIN, self.arriving(pod))
         owner = self._of.get(uid)
         if owner is not None and pod.spec.node_name and not pod.over and left > 0:
             members = self._members[owner]
@@ -155,3 +158,10 @@ class Owners:
         if not members.pods:
             del self._members[owner]
         self._look_at(owner)
+
+
+def _differ(old: Pod, new: Pod) -> bool:
+    """Whether anything is another than before that an allocation depends on; what a kubelet says often is not."""
+    before, now = old.metadata, new.metadata
+    same = old.over == new.over and before.deletion_timestamp == now.deletion_timestamp
+    return not (same and old.spec == new.spec and before.annotations == now.annotations)
