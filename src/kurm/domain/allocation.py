@@ -134,6 +134,8 @@ class Snapshot:
     obstacle: Obstacle | None = None
     open: bool = True
     """Whether slurmctld gives out nodes: not while what is bound is being pinned again after its restart."""
+    outdated: bool = False
+    """Whether its queued job excludes nodes that it may use by now."""
     room: bool = True
     """Whether some node is thought to have room without preemption."""
     problem: str = ""
@@ -153,6 +155,13 @@ class Allocate:
 @dataclass(frozen=True, slots=True)
 class Submit:
     """Ask for a job that waits in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """Change which nodes a queued job excludes."""
+
+    job: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +239,7 @@ class Wait:
     reason: str
 
 
-Instruction: TypeAlias = Allocate | Submit | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Wait
+Instruction: TypeAlias = Allocate | Submit | Amend | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Wait
 
 
 def stage(seen: Snapshot) -> Stage:
@@ -395,6 +404,8 @@ def _place(seen: Snapshot) -> Iterator[Instruction]:
     elif not jobs:
         yield from _ask(seen)
     elif jobs[0].phase is Phase.QUEUED:
+        if seen.outdated:
+            yield Amend(jobs[0].id)
         yield Tell("SlurmQueue", f"waits in Slurm's queue as job {jobs[0].id}")
     else:
         yield from _bind(seen, jobs[0])

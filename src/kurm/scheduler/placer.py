@@ -8,12 +8,14 @@ repeated by a later look, from what is there then.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import structlog
 
 from kurm.domain import allocation
 from kurm.domain.allocation import (
     Allocate,
+    Amend,
     Bind,
     Cancel,
     Doom,
@@ -145,6 +147,10 @@ class Placer:
         if case.members is None:
             return
         told = next((step for step in steps if isinstance(step, Tell)), None)
+        if told is not None and case.seen.jobs:
+            entry = self.ledger.entry(case.seen.jobs[0].id)
+            if entry is not None and entry.reason not in {"", "None"}:
+                told = replace(told, message=f"{told.message}: {entry.reason}")
         waiting = [pod for pod in case.members.pods.values() if not (self.binding.where(pod).node or pod.over)]
         for pod in waiting:
             self.telling.say(pod, told)
@@ -192,12 +198,14 @@ class Placer:
             log.warning("not written", owner=case.owner, step=type(act).__name__, why=str(error))
             return False
 
-    async def _do(self, case: Case, act: Instruction) -> bool:  # noqa: PLR0911 - a table
+    async def _do(self, case: Case, act: Instruction) -> bool:  # noqa: C901, PLR0911 - a table
         match act:
             case Allocate():
                 return await self._allocate(case)
             case Submit():
                 return await self._submit(case)
+            case Amend(job=job):
+                return await self._amend(case, job)
             case Look(job=job):
                 return await self._look_up(case, job)
             case LookBack(job=job):
@@ -247,7 +255,15 @@ class Placer:
         except ApiError as error:
             self.sight.refused(case.owner, str(error))
             return True
+        self.sight.asked(case.owner, wish)
         return self._made(case.owner, wish, job, Phase.QUEUED, epoch=epoch)
+
+    async def _amend(self, case: Case, job: int) -> bool:
+        if case.wish is not None:
+            self.sight.asked(case.owner, case.wish)
+            with contextlib.suppress(NotFound):  # it has started, or was cancelled
+                await allocations.exclude(self.slurm, job, case.wish.excluded)
+        return True
 
     def _made(self, owner: str, wish: Wish, job: int, phase: Phase, *, epoch: str, host: str = "") -> bool:
         if not job or self.ledger.epoch != epoch:  # whether it is of this life of slurmctld nobody knows

@@ -111,14 +111,16 @@ def test_a_grant_while_slurm_is_asked_counts_though_the_answer_may_not_know_it()
     room = _room(n1=IDLE)
     room.hold("old", {"n1": 1}, Shape(1, 1))
     mark = room.mark()
-    room.hold("new", {"n1": 1}, Shape(2, 1))
-    room.refresh({"n1": replace(IDLE, cpus=3)}, since=mark)
+    room.hold("new", {"n1": 1}, Shape(1, 1))
+    theirs = 1
+    room.refresh({"n1": replace(IDLE, cpus=4 - 1 - theirs)}, since=mark)
     assert (room.has(ONE, ALL), room.has(Shape(2, 1), ALL)) == (True, False)
 
 
-def test_an_end_that_the_list_counts_already_frees_no_more_than_there_is() -> None:
-    """Slurm tells the end and the list in any order."""
-    room = _room(n1=IDLE)
+@pytest.mark.parametrize("before", [{"n1": IDLE}, {}], ids=["known", "new"])
+def test_an_end_that_the_list_counts_already_frees_no_more_than_there_is(before: dict[str, Free]) -> None:
+    """Slurm tells the end and the list in any order; a node may come to be known when we hold a part of it already."""
+    room = _room(**before)
     room.hold("web", {"n1": 1}, Shape(2, 1))
     room.hold("db", {"n1": 1}, Shape(1, 1))
     room.refresh({"n1": replace(IDLE, cpus=3)}, since=room.mark())
