@@ -173,7 +173,10 @@ BAD: list[tuple[Json, Json, str]] = [
     (
         {"kurm.dev/job": "5"},
         {},
-        ("annotations kurm.dev/job, kurm.dev/slot and kurm.dev/allocation must be absent: the scheduler writes them"),
+        (
+            "annotations kurm.dev/job, kurm.dev/slot, kurm.dev/allocation and kurm.dev/epoch must be absent: "
+            "the scheduler writes them"
+        ),
     ),
 ]
 """Annotations and fields of a pod, and the end of the sentence with which it is refused."""
