@@ -134,6 +134,7 @@ class Load:
                     conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready")]
                     status = {"phase": "Running", "conditions": conditions}
                     await self._tell(name, status)
+            self._work.task_done()
 
     async def _tell(self, name: str, status: Mapping[str, Any]) -> None:
         self.own_writes += 1
@@ -198,6 +199,7 @@ class Load:
 
     async def clear(self) -> None:
         """End all pods as if their work were done, and delete them."""
+        await self._work.join()  # a pod that has ended is never told Running again
         names = [pod.metadata.name for pod in self._cache]
         bound = [pod.metadata.name for pod in self._cache if pod.spec.node_name and pod.status.phase != "Succeeded"]
         unbound = sorted(set(names) - set(bound))

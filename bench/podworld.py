@@ -60,7 +60,10 @@ PARTITIONS = (
 """Pods that name no partition go to `services`; Slurm's own jobs, and pods that say so, to `batch`."""
 JOBS = "MaxJobCount=100000"
 """A live job counts, and one that has ended for five minutes more: draining thousands of pods comes to many."""
-SCHEDULING = "SchedulerParameters=bf_interval=1,sched_interval=1,bf_max_job_test=2000,default_queue_depth=2000"
+SCHEDULING = """\
+SchedulerParameters=batch_sched_delay=0,bf_continue,bf_yield_interval=20000,bf_yield_sleep=50000,bf_max_job_test=200,bf_job_part_count_reserve=10
+DebugFlags=HetJob"""
+"""docs/design/scheduler-slurm.md"""
 WAIT = "60s"
 """How long slurmctld's init waits for the scheduler after a start."""
 CLIENT = {"qps": 5000, "burst": 10000, "contentType": "application/vnd.kubernetes.protobuf"}
