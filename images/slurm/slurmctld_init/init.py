@@ -10,8 +10,8 @@ is copied, tried (`trial`), and only then given to slurmctld by a reconfigure. W
 words, and slurmctld runs on with the last good one, which is kept beside its state (`folders`), so that a start with
 a bad file is no crash loop either. What the trial refuses is not tried again until another one comes. What slurmctld
 itself refuses may be right a little later, because its state was in the way: the place of a node record that is not in
-the new topology.yaml. So that is tried again. Port 6819 tells (`status`), and tells of which nodes the log speaks
-(`hints`).
+the new topology.yaml. So that is tried again. Port 6819 tells all that (`answers`), and of which nodes and jobs the log
+speaks (`hints`, `jobs`). Where pods are placed through Slurm it keeps partitions shut after a start (`gate`).
 """
 
 import asyncio
@@ -20,16 +20,22 @@ import os
 import signal
 import sys
 import tempfile
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from slurmctld_init.answers import Answers
+from slurmctld_init.commands import Commands
 from slurmctld_init.folders import Source, Store, TornError
+from slurmctld_init.gate import Gate
 from slurmctld_init.guard import Guard
 from slurmctld_init.hints import Hints
+from slurmctld_init.jobs import Jobs
 from slurmctld_init.log import REFUSED, STANDS, TAKEN, Log, words
 from slurmctld_init.processes import Processes, become_subreaper
-from slurmctld_init.status import PORT, Server, Status
+from slurmctld_init.server import Server
+from slurmctld_init.status import PORT, Status
 from slurmctld_init.trial import trial
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -42,6 +48,8 @@ VERDICT_SECONDS = 10.0
 AGAIN, LATEST = 30.0, 600.0
 """Seconds until a configuration is tried again that passed its trial, and that slurmctld did not take: twice as many
 each time, and no more than the second, because each try is a reconfigure and another one back."""
+KEY = "jwt_hs256.key"
+"""The file of the key that signs tokens, among the projected ones (operator/render/names.py)."""
 SIGNALS = 6
 """How often it is asked. A signal that comes while it resumes after a refusal can be lost; one too many is harmless."""
 
@@ -63,8 +71,11 @@ class Init:
         self.store = Store(Path(os.environ.get("KURM_STORE", "/var/spool/slurmctld/kurm")))
         self.guard = Guard(Path(os.environ.get("KURM_STATE", "/var/spool/slurmctld/state")))
         self.processes = Processes(os.environ.get("SLURMCTLD", "/usr/sbin/slurmctld"))
-        self.status, self.hints = Status(), Hints()
+        self.status, self.hints, self.jobs = Status(), Hints(), Jobs()
         log.tell(self.hints.hear)
+        log.tell(self.jobs.hear)
+        self.commands = Commands(self.processes, lambda: self._environment)
+        self.gate = Gate(self.commands.run)
         self.ending = False
         """Whether slurmctld was told to end: that is no fault of its configuration."""
         self._seen = ""
@@ -81,8 +92,10 @@ class Init:
         if not operated:
             self._start(dict(os.environ))
             return await self.processes.ended
+        key = self.source.folder / KEY
+        answers = Answers(self.status, self.hints, self.jobs, self.gate, run=self.commands.run, key=key)
         try:
-            server = await Server(self.status, self.hints).serve(int(os.environ.get("KURM_STATUS_PORT", PORT)))
+            server = await Server(answers.routes).serve(int(os.environ.get("KURM_STATUS_PORT", PORT)))
         except OSError as error:
             say(f"the configuration in force cannot be told: {error}")
         else:
@@ -135,12 +148,15 @@ class Init:
         if self.guard.hold_back():
             say("slurmctld was ended before it had saved all of its state: it starts with what there is")
         said: list[str] = []
+        self.status.epoch = ""
         with self.log.listen() as lines:
             self._start(self._environment)
             while (line := await self._next(lines)) != STANDS:
                 if line is None:
                     return words(said, hidden=self._hidden(found)) or "slurmctld ended and did not say why"
                 said.append(line)
+        self.status.epoch = uuid.uuid4().hex
+        self.gate.close(self.store.current)
         return None
 
     async def _next(self, lines: "asyncio.Queue[str]") -> str | None:
@@ -188,6 +204,7 @@ class Init:
             self.store.use(before)
             await self._reconfigured(before)
             return None
+        self.gate.renew(self.store.current)
         return self._in_force(newest)
 
     async def _reconfigured(self, found: str) -> str:

@@ -61,9 +61,14 @@ class Processes:
 
         `output` is the descriptor for what it prints. Return its process id and what will be its exit status.
         """
+        return self.start_command(self.executable, *arguments, environment=environment, output=output)
+
+    def start_command(
+        self, *words: str, environment: Mapping[str, str], output: int
+    ) -> tuple[int, asyncio.Future[int]]:
+        """Start a program that is no slurmctld of ours, found by PATH; as `start_another`. Raises OSError."""
         printed = [(os.POSIX_SPAWN_DUP2, output, number) for number in (1, 2)]
-        argv = [self.executable, *arguments]
-        pid = os.posix_spawn(self.executable, argv, environment, file_actions=printed, setpgroup=0, setsigmask=())
+        pid = os.posix_spawnp(words[0], words, environment, file_actions=printed, setpgroup=0, setsigmask=())
         self._others[pid] = asyncio.get_running_loop().create_future()
         return pid, self._others[pid]
 

@@ -18,6 +18,7 @@ from kurm.domain.spec import Condition
 from kurm.kube.apply import Applier
 from kurm.kube.errors import Conflict, KubeError, NotFound
 from kurm.kube.lease import LeadershipLost
+from kurm.slurm.controller import Status, Untold, get_status
 from kurm.syncer.conditions import rfc3339
 from kurm.syncer.metrics import Metrics
 from kurm.syncer.objects import SLURM_CLUSTERS, SlurmCluster
@@ -25,49 +26,16 @@ from kurm.syncer.pool import Pool
 
 log = structlog.get_logger("kurm.syncer")
 
-PORT = 6819
 EVERY = 2.0
 """Seconds between questions."""
 PATIENCE = 30.0
 """Seconds without an answer before the condition says so; a restart is shorter."""
-DEADLINE = 5.0
 MESSAGE = 4096
 """Letters of Slurm's words, the bound of `status.configRefused.message`."""
 _CONFIGURED = SlurmClusterCondition.CONFIGURED
 
 
-class Applied(msgspec.Struct, frozen=True):
-    """What slurmctld's init tells, as JSON."""
-
-    hash: str = ""
-    """Of the configuration and scripts in force: the ConfigMap's `kurm-hash`. Empty while slurmctld starts."""
-    refused: str = ""
-    """The hash of the newest one, if slurmctld has refused it."""
-    words: str = ""
-    """What Slurm said about that."""
-
-
-class AppliedError(Exception):
-    """slurmctld's init does not tell; the message says why."""
-
-
-async def get_applied(http: aiohttp.ClientSession, address: str, *, deadline: float = DEADLINE) -> Applied:
-    """Ask slurmctld's init at an address (`http://demo-controller:6819/`). Raises AppliedError."""
-    try:
-        async with http.get(address, timeout=aiohttp.ClientTimeout(total=deadline)) as answer:
-            content = await answer.read()
-            if answer.status != 200:  # noqa: PLR2004 - HTTP's "OK"
-                raise AppliedError(f"{address} answered {answer.status} {answer.reason}")
-            return msgspec.json.decode(content, type=Applied)
-    except TimeoutError as error:
-        raise AppliedError(f"{address} did not answer in {deadline:g} s") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise AppliedError(f"{address} does not answer: {error}") from error
-    except msgspec.DecodeError as error:
-        raise AppliedError(f"{address} answered what cannot be read: {error}") from error
-
-
-def status(cluster: SlurmCluster, applied: Applied | None, problem: str, version: str = "") -> dict[str, Any] | None:
+def status(cluster: SlurmCluster, applied: Status | None, problem: str, version: str = "") -> dict[str, Any] | None:
     """Return our part of a SlurmCluster's status, None if it says that already.
 
     `applied` is what was last told, None if nothing ever was; `problem` why nothing is told now, for people; `version`
@@ -102,7 +70,7 @@ def status(cluster: SlurmCluster, applied: Applied | None, problem: str, version
     return {name: value for name, value in parts.items() if value}
 
 
-def _judged(applied: Applied | None, problem: str) -> tuple[Any, str, str]:
+def _judged(applied: Status | None, problem: str) -> tuple[Any, str, str]:
     if problem or applied is None:
         return "Unknown", "ControllerAway", problem
     if applied.refused:
@@ -128,7 +96,7 @@ class Configuration:
     ) -> None:
         self.pool, self.address, self.metrics = pool, address, metrics
         self._applier, self._leads, self._changed, self._version = applier, leads, changed, version
-        self._applied: Applied | None = None
+        self._applied: Status | None = None
         self._heard_at = self._now()
 
     async def run(self) -> None:
@@ -141,8 +109,8 @@ class Configuration:
     async def _once(self, http: aiohttp.ClientSession) -> None:
         problem = ""
         try:
-            applied = await get_applied(http, self.address)
-        except AppliedError as error:
+            applied = await get_status(http, self.address)
+        except Untold as error:
             if self._now() - self._heard_at < PATIENCE:
                 return
             problem = f"slurmctld's init does not tell: {error}"

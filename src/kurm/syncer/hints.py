@@ -8,33 +8,16 @@ start ourselves) is one list on the condition that anything has changed.
 import asyncio
 
 import aiohttp
-import msgspec
 import structlog
 
 from kurm.kube.backoff import Backoff
+from kurm.slurm.controller import Untold, get_hints
 from kurm.slurm.hostlist import expand
 from kurm.syncer.records import Records
 
 log = structlog.get_logger("kurm.syncer")
 
-DEADLINE = 30.0
-"""Seconds for an answer: without a hint it comes after 20."""
 BACKOFF = Backoff(first=0.5, most=10.0)
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What slurmctld's init tells."""
-
-    next: int
-    """What to ask for next."""
-    nodes: tuple[str, ...] = ()
-    """Nodes and host lists."""
-    lost: bool = False
-    """There were others, of which nothing is known."""
-
-
-class HintsError(Exception):
-    """No hints come; the message says why."""
 
 
 class Hints:
@@ -54,7 +37,7 @@ class Hints:
             while True:
                 try:
                     await self._once(http)
-                except HintsError as error:
+                except Untold as error:
                     self.records.hears = False
                     self.failures += 1
                     failures += 1
@@ -68,7 +51,7 @@ class Hints:
                     failures, problem = 0, ""
 
     async def _once(self, http: aiohttp.ClientSession) -> None:
-        answer = await self._ask(http)
+        answer = await get_hints(http, self.address, self._next)
         names = [name for hosts in answer.nodes for name in _expanded(hosts)]
         self.answers += 1
         self.hints += len(names)
@@ -78,21 +61,6 @@ class Hints:
             self.records.recheck()
         else:
             self.records.heard(names)
-
-    async def _ask(self, http: aiohttp.ClientSession) -> Answer:
-        url = f"{self.address.rstrip('/')}/hints?after={self._next}"
-        try:
-            async with http.get(url, timeout=aiohttp.ClientTimeout(total=DEADLINE)) as answer:
-                content = await answer.read()
-                if answer.status != 200:  # noqa: PLR2004 - HTTP's "OK"
-                    raise HintsError(f"{url} answered {answer.status} {answer.reason}")
-                return msgspec.json.decode(content, type=Answer)
-        except TimeoutError as error:
-            raise HintsError(f"{self.address} did not answer in {DEADLINE:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise HintsError(f"{self.address} does not answer: {error}") from error
-        except msgspec.DecodeError as error:
-            raise HintsError(f"{self.address} answered what cannot be read: {error}") from error
 
 
 def _expanded(hosts: str) -> tuple[str, ...]:

@@ -19,10 +19,10 @@ from kurm.kube.lease import Leadership
 from kurm.kube.resources import Key, OwnerReference
 from kurm.kube.session import Session as KubeSession
 from kurm.kube.watch import Pace as WatchPace
+from kurm.slurm.controller import PORT as STATUS_PORT
 from kurm.slurm.session import Session as SlurmSession
 from kurm.syncer import records
 from kurm.syncer.conditions import Conditions
-from kurm.syncer.configuration import PORT as STATUS_PORT
 from kurm.syncer.configuration import Configuration
 from kurm.syncer.hints import Hints
 from kurm.syncer.jobs import Jobs

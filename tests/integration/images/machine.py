@@ -125,9 +125,9 @@ class Machine(Lab):
         self.start("slurmd", ROOT, *hidden, environment={"SLURM_SACK_KEY": "/run/secrets/slurm.key"})
 
     def told(self, path: str = "") -> dict[str, Any]:
-        """Return what slurmctld's init tells."""
+        """Return what slurmctld's init tells; of its status what is about the configuration."""
         found: dict[str, Any] = json.loads(self.command("python3", "-c", ASK, path))
-        return found
+        return found if path else {name: found[name] for name in ("hash", "refused", "words")}
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a log without their times."""

@@ -6,7 +6,9 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from integration.slurm.lab import Lab
 
@@ -20,14 +22,18 @@ async def served(lab: Lab) -> AsyncIterator[str]:
     """Follow the log from now on, and give the address at which a syncer finds the hints (`Settings.controller`)."""
     if str(IMAGES) not in sys.path:
         sys.path.insert(0, str(IMAGES))
-    init_log, init_hints, init_status = (
-        importlib.import_module(f"slurmctld_init.{name}") for name in ("log", "hints", "status")
+    init_log, init_hints, init_server = (
+        importlib.import_module(f"slurmctld_init.{name}") for name in ("log", "hints", "server")
     )
     ring = init_hints.Hints()
+
+    async def answer(request: Any) -> tuple[HTTPStatus, object]:
+        return HTTPStatus.OK, await ring.after(int(request.query.removeprefix("after=")))
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = await init_status.Server(init_status.Status(), ring).serve(port)
+    server = await init_server.Server({"GET /hints": answer}).serve(port)
 
     async def follow() -> None:
         with (lab.folder / "slurmctld.log").open("rb") as log:

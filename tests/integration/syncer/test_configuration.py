@@ -11,8 +11,8 @@ from aiohttp import web
 
 from integration.syncer.stage import Stage, until
 from kurm.kube.resources import Key
+from kurm.slurm.controller import Status, Untold, get_status
 from kurm.syncer import configuration
-from kurm.syncer.configuration import Applied, AppliedError, get_applied
 from kurm.syncer.objects import SLURM_CLUSTERS
 
 
@@ -41,7 +41,7 @@ class Init:
         self.asked += 1
         return web.Response(body=self.body, status=self.status)
 
-    def tell(self, applied: Applied) -> None:
+    def tell(self, applied: Status) -> None:
         """Answer this from now on."""
         self.body = msgspec.json.encode(applied)
 
@@ -49,16 +49,16 @@ class Init:
 async def test_what_is_told(aiohttp_session: aiohttp.ClientSession) -> None:
     """An answer is read; any other is one sentence that names the address."""
     async with Init().serve() as init:
-        init.tell(Applied("h1", "h2", "words"))
-        assert await get_applied(aiohttp_session, init.address) == Applied("h1", "h2", "words")
+        init.tell(Status("h1", "h2", "words"))
+        assert await get_status(aiohttp_session, init.address) == Status("h1", "h2", "words")
         init.body = b"[]"
-        with pytest.raises(AppliedError, match=init.address):
-            await get_applied(aiohttp_session, init.address)
+        with pytest.raises(Untold, match=init.address):
+            await get_status(aiohttp_session, init.address)
         init.status = 503
-        with pytest.raises(AppliedError, match="503"):
-            await get_applied(aiohttp_session, init.address)
-    with pytest.raises(AppliedError, match="does not answer"):
-        await get_applied(aiohttp_session, init.address)
+        with pytest.raises(Untold, match="503"):
+            await get_status(aiohttp_session, init.address)
+    with pytest.raises(Untold, match="does not answer"):
+        await get_status(aiohttp_session, init.address)
 
 
 @pytest.fixture
@@ -81,11 +81,11 @@ async def test_the_status_follows(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         return found.config_hash, refused, *told
 
     async with Init().serve() as init, stage.syncer(controller=init.address):
-        init.tell(Applied())
+        init.tell(Status())
         await until(status, ("", "", "Unknown", "Starting", "slurmctld is starting"))
-        init.tell(Applied("h1"))
+        init.tell(Status("h1"))
         await until(status, ("h1", "", "True", "Applied", ""))
-        init.tell(Applied("h1", "h2", "Parsing error at unrecognized key: Nonsense"))
+        init.tell(Status("h1", "h2", "Parsing error at unrecognized key: Nonsense"))
         await until(status, ("h1", "h2", "False", "Refused", "Parsing error at unrecognized key: Nonsense"))
         version = (await stage.kube.get(SLURM_CLUSTERS, Key(stage.place, "demo"))).metadata.resource_version
         asked = init.asked
@@ -96,5 +96,5 @@ async def test_the_status_follows(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         await until(asked_again)
         now = (await stage.kube.get(SLURM_CLUSTERS, Key(stage.place, "demo"))).metadata.resource_version
         assert now == version
-        init.tell(Applied("h3"))
+        init.tell(Status("h3"))
         await until(status, ("h3", "", "True", "Applied", ""))

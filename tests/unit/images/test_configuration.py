@@ -102,10 +102,10 @@ class Pod:
             init.wait(SECONDS)
 
     def told(self) -> dict[str, Any]:
-        """Return what the status port tells."""
+        """Return what the status port tells of the configuration."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=SECONDS) as answer:
             found: dict[str, Any] = json.load(answer)
-            return found
+            return {name: found[name] for name in ("hash", "refused", "words")}
 
     def runs(self) -> list[str]:
         """Return the configurations that slurmctld has run with, in order."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from slurmctld_init.ring import RING
 
 from unit.images.test_configuration import SECONDS, Pod, pod, status, until
 
@@ -61,14 +62,14 @@ def test_a_line_names_a_node_or_is_none(hints: ModuleType, line: str, expected: 
 async def test_a_ring_that_was_too_short_says_so(hints: ModuleType) -> None:
     """Who asks late is told that there were others; so is who comes with a number of another ring."""
     ring = hints.Hints()
-    begun = ring.next
-    for number in range(hints.RING + 1):
+    begun = ring.ring.next
+    for number in range(RING + 1):
         ring.hear(f"Node n{number} now responding")
     answer = await ring.after(begun)
-    assert (answer["lost"], answer["next"]) == (True, begun + hints.RING + 1)
+    assert (answer["lost"], answer["next"]) == (True, begun + RING + 1)
     assert (await ring.after(answer["next"] - 2)) == {
         "next": answer["next"],
-        "nodes": [f"n{hints.RING - 1}", f"n{hints.RING}"],
+        "nodes": [f"n{RING - 1}", f"n{RING}"],
         "lost": False,
     }
     assert (await hints.Hints().after(answer["next"]))["lost"]
@@ -77,7 +78,7 @@ async def test_a_ring_that_was_too_short_says_so(hints: ModuleType) -> None:
 async def test_a_deletion_is_told_as_something_that_was_lost(hints: ModuleType) -> None:
     """It names nobody then: whoever follows looks at all nodes, on the condition that anything has changed."""
     ring = hints.Hints()
-    begun = ring.next
+    begun = ring.ring.next
     ring.hear("select/cons_tres: select_p_reconfigure: select/cons_tres: reconfigure")
     assert (await ring.after(begun)) == {"next": begun + 1, "nodes": [], "lost": True}
 
@@ -85,7 +86,7 @@ async def test_a_deletion_is_told_as_something_that_was_lost(hints: ModuleType) 
 async def test_a_list_that_is_too_long_is_lost(hints: ModuleType) -> None:
     """Nobody is told half of it."""
     ring = hints.Hints()
-    begun = ring.next
+    begun = ring.ring.next
     ring.hear("Node n1 now responding")
     ring.hear(f"error: Nodes {','.join(f'host{number}' for number in range(100))} not responding")
     assert (await ring.after(begun)) == {"next": begun + 2, "nodes": [], "lost": True}

@@ -2,37 +2,30 @@
 
 import asyncio
 import contextlib
-import importlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from http import HTTPStatus
 
 import pytest
+from slurmctld_init.hints import Hints
+from slurmctld_init.server import Answer, Request, Server
 
 from kurm.slurm.session import Session
-from kurm.syncer.hints import Hints
+from kurm.syncer.hints import Hints as Follower
 from kurm.syncer.records import Pace, Records
 from unit.syncer.fake_slurm import FakeSlurm
 from unit.syncer.test_records import Token
 
 pytestmark = pytest.mark.looptime(noop_cycles=8)
-IMAGES = Path(__file__).parents[3] / "images/slurm"
-
-
-@pytest.fixture(autouse=True)
-def as_the_image_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Find the init's modules where they are."""
-    monkeypatch.syspath_prepend(str(IMAGES))
 
 
 @dataclass
 class Init:
     """slurmctld's init, as far as it tells hints."""
 
-    ring: Any
+    ring: Hints
     server: asyncio.Server
     port: int
 
@@ -43,9 +36,12 @@ class Init:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-        ring = importlib.import_module("slurmctld_init.hints").Hints()
-        status = importlib.import_module("slurmctld_init.status")
-        server = await status.Server(status.Status(), ring).serve(port)
+        ring = Hints()
+
+        async def answer(request: Request) -> Answer:
+            return HTTPStatus.OK, await ring.after(int(request.query.removeprefix("after=")))
+
+        server = await Server({"GET /hints": answer}).serve(port)
         return Init(ring, server, port)
 
 
@@ -54,7 +50,7 @@ async def following(fake: FakeSlurm, port: int) -> AsyncIterator[Records]:
     """Follow a fake slurmrestd, and an init at a port, until both are known."""
     async with fake.serve(), Session(f"http://127.0.0.1:{fake.port}", Token()) as session:
         records = Records(session, pace=Pace())
-        tasks = [asyncio.create_task(one.run()) for one in (records, Hints(f"http://127.0.0.1:{port}/", records))]
+        tasks = [asyncio.create_task(one.run()) for one in (records, Follower(f"http://127.0.0.1:{port}/", records))]
         await asyncio.sleep(5)
         yield records
         for task in tasks:

@@ -7,7 +7,8 @@ import msgspec
 from kurm.domain.slurmcluster import ConfigRefused, SlurmClusterStatus
 from kurm.domain.spec import Condition
 from kurm.kube.resources import ObjectMeta
-from kurm.syncer.configuration import Applied, status
+from kurm.slurm.controller import Status
+from kurm.syncer.configuration import status
 from kurm.syncer.objects import SlurmCluster
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -19,12 +20,12 @@ CLUSTER = SlurmCluster(
 
 def test_nothing_is_written_where_nothing_is_new() -> None:
     """The status says it already."""
-    assert status(CLUSTER, Applied("h1"), "") is None
+    assert status(CLUSTER, Status("h1"), "") is None
 
 
 def test_a_refused_one_quotes_slurm_and_leaves_the_hash_in_force() -> None:
     """The condition is False since now."""
-    told = status(CLUSTER, Applied("h1", "h2", "Parsing error"), "")
+    told = status(CLUSTER, Status("h1", "h2", "Parsing error"), "")
     assert told is not None
     assert (told["configHash"], told["configRefused"]) == ("h1", {"hash": "h2", "message": "Parsing error"})
     (condition,) = told["conditions"]
@@ -34,7 +35,7 @@ def test_a_refused_one_quotes_slurm_and_leaves_the_hash_in_force() -> None:
 def test_one_that_is_taken_ends_the_refusal() -> None:
     """What is no longer named in an apply is removed."""
     refused = msgspec.structs.replace(CLUSTER.status, config_refused=ConfigRefused("h2", "Parsing error"))
-    told = status(msgspec.structs.replace(CLUSTER, status=refused), Applied("h3"), "")
+    told = status(msgspec.structs.replace(CLUSTER, status=refused), Status("h3"), "")
     assert told is not None
     assert "configRefused" not in told
     assert told["configHash"] == "h3"

@@ -1,0 +1,65 @@
+"""Which jobs have started and ended, by slurmctld's log: whoever waits for one need not ask for it again and again.
+
+A hint, as those of nodes: one that does not come costs time and nothing else. slurmctld tells all of them at "verbose"
+(-v); that the backfill scheduler has started a job it tells with DebugFlags=HetJob only.
+"""
+
+import re
+from typing import Any
+
+from slurmctld_init.ring import Ring
+
+GATHER = 0.002
+"""Seconds for which more events are waited for: a pod waits for its job."""
+_JOB = r"JobId=(?P<id>\d+)(?:[_+]\S*?\((?P<own>\d+)\))?"
+"""A part of an array or of a heterogeneous job has its own number in parentheses: `JobId=7_3(9)`."""
+_LINES = {
+    # slurmctld 26.05: at once, by the main scheduler, by the backfill scheduler.
+    "started": (
+        rf"sched: _slurm_rpc_allocate_resources {_JOB} NodeList=(?P<nodes>\S+) ",
+        rf"sched: Allocate {_JOB} NodeList=(?P<nodes>\S+) ",
+        rf"sched/backfill: _start_job: (?:HETJOB: )?Started {_JOB} in \S+ on (?P<nodes>\S+)$",
+    ),
+    # Cancelled, or preempted; done; at its time limit; by the end of a node.
+    "ended": (
+        rf"job_signal: 9 of (?:running|pending|suspended|configuring|requeuing) {_JOB} successful",
+        rf"_?job_complete: {_JOB} (?:done|cancelled by)",
+        rf"(?:Time limit exhausted|Reservation ended) for {_JOB}",
+        rf"(?:\w+: )?Preemption GraceTime reached {_JOB}",
+        rf"Killing {_JOB} on (?:failed node|defunct partition) ",
+        rf"requeue job {_JOB} due to failure of node ",
+    ),
+}
+_PATTERNS = [(event, re.compile(line)) for event, lines in _LINES.items() for line in lines]
+
+
+def event(line: str) -> dict[str, Any] | None:
+    """Return what a line of the log (without its time) says has become of a job; None if it says nothing of that."""
+    if "JobId=" not in line:
+        return None
+    for name, pattern in _PATTERNS:
+        if found := pattern.match(line):
+            parts = found.groupdict()
+            told = {"id": int(parts["own"] or parts["id"]), "event": name}
+            return told | ({"nodes": parts["nodes"]} if name == "started" else {})
+    return None
+
+
+class Jobs:
+    """What the log says of jobs."""
+
+    def __init__(self) -> None:
+        self.ring: Ring[dict[str, Any]] = Ring(GATHER)
+
+    def hear(self, line: str) -> None:
+        """Take a line of the log, without its time."""
+        if found := event(line):
+            self.ring.add(found)
+
+    async def after(self, number: int) -> dict[str, Any]:
+        """Return what came after a number (`next` of an earlier answer), waiting for it if nothing has.
+
+        `lost`: some of it is not known any more, or never was.
+        """
+        events, lost = await self.ring.after(number)
+        return {"next": self.ring.next, "jobs": events, "lost": lost}

@@ -1,0 +1,176 @@
+"""What slurmctld's init answers at its port, and to whom."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+from slurmctld_init.allocations import FIELDS, MARK, parse
+from slurmctld_init.answers import Answers
+from slurmctld_init.commands import CommandError
+from slurmctld_init.gate import Gate
+from slurmctld_init.hints import Hints
+from slurmctld_init.jobs import Jobs
+from slurmctld_init.server import Server
+from slurmctld_init.status import Status
+from slurmctld_init.token import valid
+
+from kurm.slurm.controller import (
+    Allocation,
+    Allocations,
+    JobEvent,
+    OtherEpoch,
+    Untold,
+    get_allocations,
+    get_hints,
+    get_job_events,
+    get_status,
+    open_gate,
+)
+from kurm.slurm.token import Identity, sign
+
+KEY = bytes(range(32))
+SLURM = sign(KEY, "slurm", now=time.time())
+RUNNING = ("7", "ns/web.0a1b2c3d", "RUNNING", "None", "n[1-2]", "services", "100", "101", "N/A", "kurm:c:o")
+WAITING = ("8", "ns/web2.0a1b2c3e", "PENDING", "Priority", "", "services", "102", "N/A", "N/A", "kurm:c:p")
+PREEMPTED = ("9", "ns/web3.0a1b2c3f", "RUNNING", "None", "n3", "batch", "103", "104", "105", "kurm:c:q")
+FOREIGN = ("10", "mine", "RUNNING", "None", "n4", "batch", "103", "104", "N/A", "(null)")
+
+
+def printed(*jobs: tuple[str, ...]) -> str:
+    """Return what squeue prints."""
+    return "".join(MARK.join((*job, "")) + "\n" for job in jobs)
+
+
+@dataclass
+class Init:
+    """slurmctld's init without a slurmctld."""
+
+    address: str
+    status: Status
+    gate: Gate
+    jobs: Jobs
+    ran: list[tuple[str, ...]]
+    output: str = ""
+    problem: str = ""
+
+
+@pytest.fixture
+async def init(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Init]:
+    """Serve one in its first life, with a gate over one partition."""
+    (tmp_path / "key").write_bytes(KEY)
+    (tmp_path / "kurm-gate").write_text(json.dumps({"partitions": {"batch": "UP"}, "wait": 60}))
+    ran: list[tuple[str, ...]] = []
+
+    async def run(*words: str) -> str:
+        ran.append(words)
+        if found.problem:
+            raise CommandError(found.problem)
+        return found.output
+
+    status, gate, jobs = Status(hash="h1", epoch="life"), Gate(run), Jobs()
+    found = Init(f"http://127.0.0.1:{unused_tcp_port}/", status, gate, jobs, ran)
+    gate.close(tmp_path)
+    answers = Answers(status, Hints(), jobs, gate, run=run, key=tmp_path / "key")
+    server = await Server(answers.routes).serve(unused_tcp_port)
+    yield found
+    server.close()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    """Open a session of HTTP."""
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def test_the_scheduler_learns_what_lives_and_opens_the_gate(init: Init, http: aiohttp.ClientSession) -> None:
+    """Its own jobs only; then partitions take their states."""
+    status = await get_status(http, init.address)
+    assert (status.hash, status.epoch, status.gate) == ("h1", "life", "closed")
+    init.output = printed(RUNNING, FOREIGN)
+    found = await get_allocations(http, init.address, SLURM)
+    one = Allocation(7, "ns/web.0a1b2c3d", "RUNNING", "kurm:c:o", "None", "n[1-2]", "services", 100, 101)
+    assert Allocations("life", (one,)) == found
+    with pytest.raises(OtherEpoch):
+        await open_gate(http, init.address, SLURM, "earlier life")
+    assert init.gate.state == "closed"
+    assert (await open_gate(http, init.address, SLURM, "life")).gate == "open"
+    assert init.ran[-1] == ("scontrol", "update", "PartitionName=batch", "State=UP")
+
+
+async def test_what_became_of_jobs_is_told_with_the_epoch(init: Init, http: aiohttp.ClientSession) -> None:
+    """Who asks for the first time has missed what was before."""
+    first = await get_job_events(http, init.address, 0)
+    assert (first.lost, first.epoch) == (True, "life")
+    init.jobs.hear("_job_complete: JobId=5 done")
+    assert (JobEvent(5, "ended"),) == (await get_job_events(http, init.address, first.next)).jobs
+    assert (await get_hints(http, init.address, 0)).lost
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "a.b.c",
+        SLURM[:-3] + "AAA",
+        sign(KEY, "slurm", now=time.time() - 10_000),
+        sign(bytes(32), "slurm", now=time.time()),
+        sign(KEY, "ann", now=time.time()),
+        sign(KEY, Identity("ann", 1000, 1000), now=time.time()),
+    ],
+)
+async def test_others_are_refused(init: Init, http: aiohttp.ClientSession, token: str) -> None:
+    """No token, a forged one, one that is over, one of another cluster, one of a user."""
+    with pytest.raises(Untold, match="401"):
+        await get_allocations(http, init.address, token)
+    with pytest.raises(Untold, match="401"):
+        await open_gate(http, init.address, token, "life")
+    assert init.ran == []
+
+
+def test_an_unsigned_token_is_none() -> None:
+    """Whatever its header says."""
+    head = "eyJhbGciOiJub25lIn0"
+    assert not valid(f"{head}.{SLURM.split('.')[1]}.", KEY, time.time())
+    assert valid(SLURM, KEY, time.time())
+
+
+async def test_a_slurm_that_does_not_answer_is_told(init: Init, http: aiohttp.ClientSession) -> None:
+    """An empty list would say that nothing lives."""
+    init.problem = "squeue: error: Unable to contact slurm controller"
+    with pytest.raises(Untold, match="503"):
+        await get_allocations(http, init.address, SLURM)
+    with pytest.raises(Untold, match="503"):
+        await open_gate(http, init.address, SLURM, "life")
+    init.problem, init.status.epoch = "", ""
+    with pytest.raises(Untold, match="503"):
+        await get_allocations(http, init.address, SLURM)
+
+
+async def test_nonsense_is_no_harm(init: Init, http: aiohttp.ClientSession) -> None:
+    """A body that is too long is not read, another path is not there."""
+    async with http.get(f"{init.address}etc") as answer:
+        assert answer.status == 404
+    with pytest.raises(aiohttp.ClientError):
+        await http.post(f"{init.address}open", data=b"x" * 5000)
+    async with http.post(f"{init.address}open", data=b"[]", headers={"X-SLURM-USER-TOKEN": SLURM}) as answer:
+        assert answer.status == 400
+
+
+def test_what_squeue_prints_is_read() -> None:
+    """Of one that waits, one that was told to make room, and none of others."""
+    assert len(RUNNING) == len(FIELDS)
+    waiting, preempted = parse(printed(FOREIGN, WAITING, PREEMPTED) + "slurm_load_jobs error\n")
+    assert tuple(waiting[key] for key in ("id", "state", "reason", "nodes", "started")) == (
+        8,
+        "PENDING",
+        "Priority",
+        "",
+        0,
+    )
+    assert "preempt" not in waiting
+    assert preempted["preempt"] == 105
