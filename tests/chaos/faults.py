@@ -56,7 +56,7 @@ class Faults:
         while kind in self._last and len(kinds) > len(self._last):
             kind = self.dice.choices(kinds, weights)[0]
         # Whoever is killed each time before it has come up proves nothing.
-        killers = {self.kill_scheduler, self.kill_scheduler_at_a_step, self.both}
+        killers: set[Callable[[], Awaitable[None]]] = {self.kill_scheduler, self.kill_scheduler_at_a_step, self.both}
         self._last = killers if kind in killers else set()
         await kind()
         await asyncio.sleep(max(0.0, begun + period - asyncio.get_running_loop().time()))
