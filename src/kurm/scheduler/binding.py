@@ -5,7 +5,7 @@ kept here: `where` is what is to be believed of a pod.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -21,7 +21,7 @@ from kurm.scheduler.ledger import Entry
 from kurm.scheduler.metrics import Metrics
 from kurm.scheduler.objects import ALLOCATION, DISRUPTED, EPOCH, JOB, OWN_PODS, SLOT, Pod
 from kurm.scheduler.owners import Members
-from kurm.scheduler.pool import Pool
+from kurm.scheduler.pool import Pool, is_guest
 
 log = structlog.get_logger("kurm.scheduler")
 
@@ -47,6 +47,9 @@ class Binding:
         self._known: dict[str, Where] = {}
         self._doubt: set[str] = set()
         self._moves: Queue[str] = Queue()
+        self._coming: dict[str, dict[str, Pod]] = {}  # node -> pods that are being bound to it, by UID
+        self.ahead: Callable[[str], None] = lambda _: None
+        """Told each node of which the pods have changed, or the jobs by which they are bound."""
         for cache in (pool.pods, pool.foreign):
             cache.on_change(self._heed)
 
@@ -65,6 +68,8 @@ class Binding:
         uid, where = pod.metadata.uid, Where(act.node, act.job, epoch, act.slot)
         annotations = {JOB: str(act.job), ALLOCATION: owner, EPOCH: epoch, SLOT: str(act.slot)}
         self._known[uid] = where
+        self._coming.setdefault(act.node, {})[uid] = pod
+        self.ahead(act.node)
         try:
             await self._kube.bind(pod.key, act.node, uid=uid, annotations=annotations)
         except (Conflict, NotFound):
@@ -93,10 +98,26 @@ class Binding:
             found = None
         self._doubt.discard(uid)
         known = self._known.pop(uid, None)
+        if known is not None:
+            self._arrived(uid, known.node)
         if found is None or found.metadata.uid != uid or not found.spec.node_name:
             return False
         self._known[uid] = _said(found)
         return known is not None and known.node == found.spec.node_name
+
+    def on(self, node: str) -> Iterable[Pod]:
+        """Return the pods that hold a share of a node, also those that are being bound to it."""
+        there = (*self._pool.pods.by("node", node), *filter(is_guest, self._pool.foreign.by("node", node)))
+        seen = {pod.metadata.uid for pod in there}
+        coming = (pod for uid, pod in self._coming.get(node, {}).items() if uid not in seen)
+        return (*(pod for pod in there if not pod.over), *coming)
+
+    def _arrived(self, uid: str, node: str) -> None:
+        coming = self._coming.get(node)
+        if coming is not None:
+            coming.pop(uid, None)
+            if not coming:
+                del self._coming[node]
 
     async def certain(self, members: Members | None, entry: Entry | None) -> bool:
         """Whether an owner is gone that this process has never seen: its pod may be missing in our view alone."""
@@ -134,6 +155,7 @@ class Binding:
         """Heed that another job stands for a bound pod, and write that down in time."""
         uid = pod.metadata.uid
         self._known[uid] = Where(node, job, epoch, _said(pod).slot)
+        self.ahead(node)
         if pod.metadata.annotations.get(ALLOCATION) == owner:
             self._moves.add(uid)
 
@@ -160,8 +182,13 @@ class Binding:
             await self._kube.patch(OWN_PODS, pod.key, {"metadata": {"uid": uid, "annotations": annotations}})
 
     def _heed(self, change: Change[Pod]) -> None:
-        uid = (change.new or change.old).metadata.uid if change.new or change.old else ""  # type: ignore[union-attr]
+        pod = change.new or change.old
+        if pod is None:
+            return
+        uid = pod.metadata.uid
         known = self._known.get(uid)
+        if known is not None and (change.new is None or pod.spec.node_name):
+            self._arrived(uid, known.node)
         if change.new is None:
             self._known.pop(uid, None)
             self._doubt.discard(uid)

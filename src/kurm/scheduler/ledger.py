@@ -65,7 +65,7 @@ class Ledger:
         self._unsure: dict[str, float] = {}
         self._look_at: Callable[[str], None] = lambda _: None
         self._freed: Callable[[str, Job, tuple[Job, ...]], None] = lambda _owner, _job, _left: None
-        self._wanted = asyncio.Event()
+        self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._mine: dict[int, None] = {}  # ids of jobs of this life that were ours, ended ones too
 
     def on_change(self, look_at: Callable[[str], None]) -> None:
@@ -186,11 +186,18 @@ class Ledger:
         self.want()
         return True
 
+    async def closed(self) -> None:
+        """Wait until all is known and nothing is given out: what is bound is to be looked at then."""
+        while self.open or not self.known:
+            self._moved.clear()
+            await self._moved.wait()
+
     def replace(self, told: Allocations, begun: float) -> None:
         """Take in the whole list, asked for at `begun`; owners of whom it says something new are looked at."""
         self.renew(told.epoch)
         first, away = not self.known, bool(self.problem)
         self.known, self.problem, self.listed_at = True, "", begun
+        self._moved.set()
         prefix = self.signature("")
         listed = {one.id: one for one in told.jobs if one.signature.startswith(prefix)}
         changed = {owner for owner, since in self._unsure.items() if since <= begun}

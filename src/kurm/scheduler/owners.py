@@ -47,6 +47,8 @@ class Owners:
         self._members: dict[str, Members] = {}
         self._of: dict[str, str] = {}  # pod's UID -> owner
         self._since: dict[str, float] = {}
+        self.arriving: Callable[[Pod], float] = lambda _: 0.0
+        """Told how many seconds more the start gate of its node may not know of a pod."""
         self._homeless: dict[str, dict[str, Pod]] = {}  # by the UID of a Job that is not known yet
         pool.pods.on_change(self._heed_own)
         pool.foreign.on_change(self._heed_foreign)
@@ -133,7 +135,7 @@ class Owners:
     def _vanished(self, pod: Pod) -> None:
         """Heed that a pod is no longer there. Only its kubelet knows whether it is gone; it says so by the phase."""
         uid = pod.metadata.uid
-        left = pod.spec.termination_grace_period_seconds - CONFIRMED_WITHIN
+        left = max(pod.spec.termination_grace_period_seconds - CONFIRMED_WITHIN, self.arriving(pod))
         owner = self._of.get(uid)
         if owner is not None and pod.spec.node_name and not pod.over and left > 0:
             members = self._members[owner]

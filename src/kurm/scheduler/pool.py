@@ -56,9 +56,7 @@ class Pool:
         ours = Selection(fields=f"spec.schedulerName={scheduler}")
         on_node = {"node": lambda pod: [pod.spec.node_name] if pod.spec.node_name else []}
         self.pods: Cache[Pod] = Cache(session, OWN_PODS, ours, indexes=on_node | {"uid": _uid}, pace=pace)
-        others = Selection(
-            fields=f"spec.schedulerName!={scheduler},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-        )
+        others = Selection(fields=f"spec.schedulerName!={scheduler},spec.nodeName!=")
         self.foreign: Cache[Pod] = Cache(session, OWN_PODS, others, indexes=on_node | {"uid": _uid}, pace=pace)
         self.slurmd: Cache[Pod] = Cache(
             session,

@@ -17,6 +17,7 @@ from kurm.kube.lease import Leadership
 from kurm.kube.resources import Key, OwnerReference
 from kurm.kube.session import Session as KubeSession
 from kurm.kube.watch import Pace as WatchPace
+from kurm.scheduler.ahead import Ahead
 from kurm.scheduler.binding import Binding
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.metrics import Gauges, Metrics
@@ -99,8 +100,13 @@ class Scheduler:
 
         self.terrain = Terrain(self.pool, self._look_at_waiting)
         self.room = SlurmRoom(slurm, self.terrain, self.ledger, self._look_at_waiting)
-        self.owners = Owners(self.pool, lambda owner: self.placer.look_at(owner))
+        self.owners = Owners(self.pool, self._look_at)
         self.binding = Binding(kube, self.pool, self.metrics)
+        self.ahead = Ahead(
+            kube, pool=self.pool, owners=self.owners, ledger=self.ledger, binding=self.binding, leads=leads
+        )
+        self.binding.ahead = self.ahead.look_at
+        self.owners.arriving = self.ahead.arriving
         self.telling = Telling(kube, self.pool, self._recorder, self.metrics, leads)
         self.placer = Placer(
             slurm,
@@ -115,7 +121,7 @@ class Scheduler:
         )
         address = settings.controller_address
         self.truth = Truth(slurm, tokens, address, ledger=self.ledger, metrics=self.metrics, heard=self.room.heard)
-        self.ledger.on_change(self.placer.look_at)
+        self.ledger.on_change(self._look_at)
         self.placer.looked = self.truth.looked
         self.truth.given_up = self.placer.gives_up
         self.truth.bound = lambda: {*self.owners.bound(), *self.ledger.owners()}
@@ -155,7 +161,7 @@ class Scheduler:
         for cache in self.pool.caches:
             await cache.wait_synced(float("inf"))
         async with asyncio.TaskGroup() as writing:
-            for work in (self.placer, self.binding, self.telling, self._recorder):
+            for work in (self.placer, self.binding, self.ahead, self.telling, self._recorder):
                 writing.create_task(work.run())
             writing.create_task(self.truth.recover(self.placer.look_at))
             writing.create_task(self._tick())
@@ -171,6 +177,9 @@ class Scheduler:
                 away = not away
                 self._look_at_waiting()  # to be told so, or placed
             await asyncio.sleep(TICK)
+
+    def _look_at(self, owner: str) -> None:
+        self.placer.look_at(owner)
 
     def _look_at_waiting(self) -> None:
         """Look at all that wait, once for all changes of a moment."""

@@ -115,8 +115,7 @@ class Truth:
         """
         async with aiohttp.ClientSession() as http:
             while True:
-                while self.ledger.open or not self.ledger.known:
-                    await asyncio.sleep(0.02 if not self.ledger.open else 0.1)
+                await self.ledger.closed()
                 epoch = self.ledger.epoch
                 try:
                     await self._recover(http, epoch, look_at)
