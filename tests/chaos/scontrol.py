@@ -48,7 +48,7 @@ def job(line: str, clock: Callable[[float], float]) -> Job | None:
 
 def _seconds(stamp: str) -> float:
     """Return seconds since 1970 of a time of Slurm's; the images' clock is UTC."""
-    return datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()
+    return datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp() if stamp != "Unknown" else 0.0
 
 
 def shares(line: str) -> dict[str, Share]:

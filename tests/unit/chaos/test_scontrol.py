@@ -5,7 +5,8 @@ from chaos.history import Clock, Job, Machine, Share
 
 CLOCK = Clock(0.0, 60.0).of_wall
 RUNNING = (
-    "JobId=2 StartTime=1970-01-01T00:01:40 JobName=load/gang-1.g SLUID=s6P9 UserId=slurm(401) Priority=7 JobState=RUNNING Reason=None "
+    "JobId=2 StartTime=1970-01-01T00:01:40 JobName=load/gang-1.g SLUID=s6P9 UserId=slurm(401) Priority=7 "
+    "JobState=RUNNING Reason=None "
     "AllocNode:Sid=localhost:87 ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-4] NumNodes=4 NumCPUs=21 NumTasks=7 "
     "CPUs/Task=3 ReqTRES=cpu=21,mem=6.5G,node=1,billing=21 Partition=services Socks/Node=* JOB_GRES=(null) "
     "Nodes=n1 CPU_IDs=2-7 Mem=1800 GRES= Nodes=n[2-3] CPU_IDs=0-4,6 Mem=1800 GRES= Nodes=n4 CPU_IDs=0 Mem=900 GRES= "
