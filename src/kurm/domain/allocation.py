@@ -29,6 +29,7 @@ BIND_WITHIN = 60.0
 REPLACE_WITHIN = 120.0
 """Seconds in which a gang of which some are bound must be whole: the others hold nodes, and wait for it."""
 NODE_FAIL = "NODE_FAIL"
+TAKEN = "Slurm has given its share of node {node} to others while it had no job"
 
 
 class Stage(StrEnum):
@@ -128,6 +129,8 @@ class Snapshot:
     """Of the pods' and jobs' nodes; one that is not named is DEAD: it was deleted."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Nodes to which these pods must not be bound (any more), and why."""
+    taken: frozenset[str] = frozenset()
+    """Nodes where a pin has found no room for a while: what these pods had was given to others."""
     obstacle: Obstacle | None = None
     open: bool = True
     """Whether slurmctld gives out nodes: not while what is bound is being pinned again after its restart."""
@@ -326,7 +329,10 @@ def _cover(seen: Snapshot) -> Iterator[Instruction]:
         else:
             forgotten.setdefault(pod.node, []).append(pod)
     for node, pods in forgotten.items():
-        yield Pin(node, len(pods), tuple(pod.uid for pod in pods))
+        ending = [pod for pod in pods if node in seen.taken and not pod.foreign]
+        yield from (EndPod(pod.uid, "SlotTaken", TAKEN.format(node=node)) for pod in ending if not pod.leaving)
+        if len(ending) < len(pods):
+            yield Pin(node, len(pods) - len(ending), tuple(pod.uid for pod in pods if pod not in ending))
 
 
 def _after_end(seen: Snapshot, pod: Pod, forgotten: dict[str, list[Pod]]) -> Iterator[Instruction]:

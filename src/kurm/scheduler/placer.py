@@ -60,6 +60,8 @@ AT_ONCE = 16
 BACKOFF = Backoff(first=0.2, most=30.0, jitter=0.2)
 REFUSED_FOR = 30.0
 """Seconds until what Slurm has refused is asked again: an administrator may have changed what it depends on."""
+TAKEN_AFTER = 4.0
+"""Seconds for which a pod that has lost its share of a node to others may try to have it back. P1 leaves it ten."""
 HOPELESS = 3
 """Failures in a row after which a pod that cannot be pinned holds nobody up any more."""
 NUDGE_EVERY = 0.1
@@ -105,7 +107,8 @@ class Placer:
         self._avoid: dict[str, dict[str, float]] = {}
         self._failures: dict[str, int] = {}
         self._gangs: dict[str, float | None] = {}  # bound in part since; None: it was whole
-        self._nudge = asyncio.Event()
+        self._taken: dict[str, dict[str, float]] = {}  # by owner and node, since when a pin finds no room there
+        self._nudge, self._freed = asyncio.Event(), ""
 
     async def run(self) -> None:
         """Work; never ends, cancel it."""
@@ -142,7 +145,7 @@ class Placer:
         self._failures.pop(case.owner, None)
         self.looked(case.owner)
         if case.members is None and not case.seen.jobs:
-            for table in (self._refused, self._avoid, self._gangs):
+            for table in (self._refused, self._avoid, self._gangs, self._taken):
                 table.pop(case.owner, None)
         waits = [step.seconds for step in steps if isinstance(step, Wait)]
         return Again(min(waits)) if waits else DONE
@@ -165,6 +168,7 @@ class Placer:
             wanted=members.owner.size if members else max((len(job.hosts) for job in known or ()), default=1),
             epoch=self.ledger.epoch,
             ended=self.ledger.ended(owner),
+            taken=frozenset(self._taken_from(owner, now)),
             nodes={node: self.pool.health(node) for node in _nodes(pods, known or ())},
             open=self.ledger.open,
             problem=self.ledger.problem or "what Slurm holds is being read",
@@ -197,6 +201,11 @@ class Placer:
         if owner in self._gangs and bound >= seen.wanted:
             self._gangs[owner] = None
         return self._gangs.get(owner) if bound else None
+
+    def _taken_from(self, owner: str, now: float) -> Iterable[str]:
+        """Return the nodes where a pin has found no room for long enough to know that there is none."""
+        since = self._taken.get(owner)
+        return (node for node, at in since.items() if at + TAKEN_AFTER <= now) if since and self.ledger.open else ()
 
     def _obstacle(self, owner: str, now: float) -> Obstacle | None:
         until, obstacle = self._refused.get(owner, (0.0, None))
@@ -377,6 +386,10 @@ class Placer:
         except StillHeld:
             self.ledger.unsure(case.owner)
             return False
+        except NoRoom:
+            self._taken.setdefault(case.owner, {}).setdefault(act.node, case.seen.now)
+            raise
+        self._taken.get(case.owner, {}).pop(act.node, None)
         if not self._made(case, job, Phase.RUNNING, epoch, host=act.node):
             return False
         self.ledger.looked(job, {act.node: act.slots})
@@ -396,6 +409,8 @@ class Placer:
             return False
         with contextlib.suppress(NotFound):
             await jobs.cancel_job(self.slurm, act.job)
+        entry = self.ledger.entry(act.job)
+        self._freed = next(iter(entry.job.hosts), self._freed) if entry is not None else self._freed
         self.ledger.cancelled(act.job)
         self._nudge.set()
         return True
@@ -407,8 +422,8 @@ class Placer:
             self._nudge.clear()
             if not self.ledger.problem:
                 try:
-                    await allocations.nudge(self.slurm)
-                except (SlurmError, NotImplementedError) as error:
+                    await allocations.nudge(self.slurm, node=self._freed)
+                except SlurmError as error:
                     log.debug("slurm was not nudged", why=str(error))
             await asyncio.sleep(NUDGE_EVERY)
 

@@ -142,6 +142,7 @@ class Memory:
     open: bool = False
     full: set[str] = field(default_factory=set)
     partial: dict[str, float] = field(default_factory=dict)
+    taken: dict[str, set[str]] = field(default_factory=dict)
 
 
 class World:
@@ -320,6 +321,7 @@ class World:
             ended={job: how for job, (whose, how) in memory.ended.items() if whose == owner},
             nodes=self.health,
             unfit={node: "it is gone" for node in NODES if self.health[node] is not Health.WELL},
+            taken=frozenset(memory.taken.get(owner, ())),
             open=memory.open,
             room=owner not in memory.full,
             partial_since=memory.partial.get(owner),
@@ -348,6 +350,8 @@ class World:
                 name = owner if size == 1 else f"{owner}@{node}"
                 if slurm.free().get(node, 0) < slots or slurm.live(name):
                     self.memory.unsure.add(owner)
+                    if self.memory.open and not slurm.live(name):
+                        self.memory.taken.setdefault(owner, set()).add(node)
                     return
                 number = slurm.add(Held(0, owner, name, slots, {node: slots}, pinned=True))
                 made = number, Phase.RUNNING
