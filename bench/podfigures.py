@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common import percentile
-from podload import Load, Shape
+from podload import EndedError, Load, Shape
 from podworld import Contender, PodWorld, grown
 from process import Daemon
 
@@ -89,14 +89,17 @@ class Meter:
 
 
 @contextmanager
-def running(contender: Contender) -> Iterator[Daemon]:
+def running(bench: Bench, contender: Contender) -> Iterator[Daemon]:
     """Run a scheduler; say what it said last if something fails."""
     with contender.run() as scheduler:
+        bench.load.ended = scheduler.process.poll
         try:
             yield scheduler
-        except (TimeoutError, AssertionError):
+        except (TimeoutError, EndedError):
             print(f"{contender.title} said last:\n{scheduler.log.read_text()[-3000:]}", flush=True)
             raise
+        finally:
+            bench.load.ended = lambda: None
 
 
 async def warm(bench: Bench, contender: Contender) -> None:
@@ -108,7 +111,7 @@ async def warm(bench: Bench, contender: Contender) -> None:
 async def latency(bench: Bench, contender: Contender, rates: tuple[float, ...]) -> None:
     """Create pods at a steady rate into free room: from created to bound."""
     load = bench.load
-    with running(contender) as scheduler:
+    with running(bench, contender) as scheduler:
         await warm(bench, contender)
         for rate in rates:
             meter = Meter(bench, scheduler)
@@ -126,19 +129,23 @@ async def drain(bench: Bench, contender: Contender) -> None:
     load, number = bench.load, bench.drained
     names = await load.create(number, contender.scheduler_name)
     begun = time.monotonic()
-    with running(contender) as scheduler:
-        meter = Meter(bench, scheduler)
+    with running(bench, contender) as scheduler:
+        await load.until(lambda: len(load.bound) > 0, lambda: "nothing was bound", within=START)
+        started, meter = scheduler.cpu, Meter(bench, scheduler)
+        before = len(load.bound)
         await load.all_bound(names, within=SETTLE)
         times = sorted(load.bound[name][0] for name in names)
         await asyncio.sleep(1)
+        costs = meter.per_pod(number - before)
         figures = {
             "pods": number,
             "rate": round(number / (times[-1] - times[0]), 1),
             "rate_with_start": round(number / (times[-1] - begun), 1),
             "first_s": round(times[0] - begun, 2),
             "last_s": round(times[-1] - begun, 2),
+            "cpu_to_first_s": round(started, 2),
         }
-        bench.note("drain", contender, figures | meter.per_pod(number) | memory(scheduler))
+        bench.note("drain", contender, figures | costs | memory(scheduler))
         await load.clear()
 
 
@@ -153,17 +160,31 @@ async def contended(bench: Bench, contender: Contender, waiting: int, released: 
     Then delete large ones, one after another: from the deletion to the bind of one that has waited.
     """
     load, name = bench.load, contender.scheduler_name
-    with running(contender):
+    with running(bench, contender):
         large = await load.create(len(bench.world.names), name, LARGE)
         await load.all_bound(large, within=SETTLE)
         queued = await load.create(waiting, name, LARGE)
-        await load.all_waiting(queued, within=SETTLE)
+        await all_waiting(bench, queued)
         small = await load.create(bench.samples, name, rate=20)
         await load.all_bound(small, within=SETTLE)
         bench.note(f"latency at 20/s, {waiting} waiting", contender, spread(load.latencies(small)))
         late = [await one_released(load, victim) for victim in large[:released]]
         bench.note(f"release to bind, {waiting} waiting", contender, spread(late))
         await load.clear()
+
+
+async def all_waiting(bench: Bench, names: list[str]) -> None:
+    """Wait until all of these wait: their scheduler has said so, or they are in Slurm's queue."""
+    load, end = bench.load, time.monotonic() + SETTLE
+    while True:
+        queue = await asyncio.to_thread(bench.world.queue)
+        queued = {job.partition("/")[2].partition(".")[0] for job, _, state, _ in queue if state == "PENDING"}
+        left = set(names) - load.waiting - queued
+        if not left:
+            return
+        if time.monotonic() > end:
+            raise TimeoutError(f"after {SETTLE:.0f} s {len(left)} pods do not wait yet, as {min(left)}")
+        await asyncio.sleep(1)
 
 
 async def one_released(load: Load, victim: str) -> float:
@@ -180,7 +201,7 @@ async def one_released(load: Load, victim: str) -> float:
 async def gangs(bench: Bench, contender: Contender, sizes: tuple[int, ...]) -> None:
     """Create the pods of a gang: from the first that was sent, and from the last that was made, to the last bound."""
     load = bench.load
-    with running(contender):
+    with running(bench, contender):
         await warm(bench, contender)
         for size in sizes:
             marks = {"slurm.kurm.dev/gang": f"gang-{size}", "slurm.kurm.dev/gang-size": str(size)}
@@ -199,7 +220,7 @@ async def gangs(bench: Bench, contender: Contender, sizes: tuple[int, ...]) -> N
 async def known(bench: Bench, contender: Contender, pods: int) -> None:
     """Have so many pods bound: what their scheduler holds in memory."""
     load = bench.load
-    with running(contender) as scheduler:
+    with running(bench, contender) as scheduler:
         await warm(bench, contender)
         begun = time.monotonic()
         names = await load.create(pods - len(load.bound), contender.scheduler_name)

@@ -7,7 +7,7 @@ its object goes.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -28,6 +28,10 @@ AT_ONCE = Pace(gulp=0.0)
 """No change is left to gather: that would be a part of what is measured."""
 LOOK = 0.02
 """Seconds between looks at whether all is as it should be."""
+
+
+class EndedError(Exception):
+    """The scheduler that was to bind pods has ended."""
 
 
 class Spec(Narrow):
@@ -82,8 +86,8 @@ class Load:
         """Those of which a scheduler has said that they wait."""
         self.own_writes = 0
         """Writes of the bench's, by now."""
-        self.moved = asyncio.Event()
-        """Set at each change."""
+        self.ended: Callable[[], int | None] = lambda: None
+        """Returns the exit status of the scheduler that is waited for, None while it runs."""
         self._numbers = count()
         self._cache = Cache(kube, PODS.of(Pod), Selection(namespace=PLACE), pace=AT_ONCE)
         self._cache.on_change(self._hear)
@@ -117,7 +121,6 @@ class Load:
                 self._work.put_nowait((name, True))
         elif any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
             self.waiting.add(name)
-        self.moved.set()
 
     async def _serve(self) -> None:
         """Say that bound pods run, and end those that are to go, as a kubelet does."""
@@ -179,24 +182,15 @@ class Load:
 
         await self.until(met, lambda: f"{len(left)} pods are not bound, as {min(left)}", within=within)
 
-    async def all_waiting(self, names: Iterable[str], *, within: float) -> None:
-        """Wait until their scheduler has said of all of these that they wait."""
-        wanted = set(names)
-        await self.until(
-            lambda: wanted <= self.waiting, lambda: f"{len(wanted - self.waiting)} pods do not wait yet", within=within
-        )
-
-    async def until(self, met: Any, problem: Any, *, within: float) -> None:
-        """Wait until something holds, looking at each change of a pod."""
+    async def until(self, met: Callable[[], bool], problem: Callable[[], str], *, within: float) -> None:
+        """Wait until something holds. TimeoutError with the problem in words; EndedError if the scheduler has ended."""
         end = time.monotonic() + within
         while not met():
-            self.moved.clear()
-            try:
-                async with asyncio.timeout(end - time.monotonic()):
-                    await self.moved.wait()
-            except TimeoutError:
-                raise TimeoutError(f"after {within:.0f} s: {problem()}") from None
             await asyncio.sleep(LOOK)  # times are noted where a change is heard, so nobody is in a hurry here
+            if (status := self.ended()) is not None:
+                raise EndedError(f"with status {status}: {problem()}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"after {within:.0f} s: {problem()}")
 
     def latencies(self, names: Sequence[str]) -> list[float]:
         """Return the seconds from sent to bound."""

@@ -19,15 +19,16 @@ HELD = Shape(cpus=48, selector={MARK: "true"})
 async def scheduler(bench: Bench, contender: Contender) -> None:
     """Kill the scheduler while pods are created, and start it again: until the first and the last of them is bound."""
     load = bench.load
-    with running(contender) as first:
+    with running(bench, contender) as first:
         await warm(bench, contender)
         creating = asyncio.create_task(load.create(100, contender.scheduler_name, rate=50))
         await asyncio.sleep(1)
+        load.ended = lambda: None
         bench.world.kill(first)
     names = await creating
     begun = time.monotonic()
     late = [name for name in names if name not in load.bound]
-    with running(contender):
+    with running(bench, contender):
         await load.all_bound(names, within=SETTLE)
         times = [load.bound[name][0] - begun for name in late]
         figures = {"unbound": len(late), "start_to_first_s": round(min(times), 2), "to_last_s": round(max(times), 2)}
@@ -41,7 +42,7 @@ async def controller(bench: Bench, contender: Contender, pods: int) -> None:
     The jobs are eligible only after the pods are bound, for a job that is made later would be forgotten with them.
     """
     world, load = bench.world, bench.load
-    with running(contender):
+    with running(bench, contender):
         await warm(bench, contender)
         eligible = time.time() + SAVED + pods / 20
         await submit(world, round(eligible))

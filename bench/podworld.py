@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 from common import each
 from pool import NAMESPACE, READY, define, writes
 from process import Daemon, daemon
@@ -26,12 +28,15 @@ from world import relay
 from integration.apiserver import ApiServer, binaries, free_ports
 from integration.images.machine import OURS, Machine
 from integration.syncer.stage import LABELS
+from kurm.domain.partition import Partition
 from kurm.domain.selection import claim
 from kurm.kube.config import Config
 from kurm.kube.resources import NAMESPACES, NODES, PODS, Object
 from kurm.kube.session import Session
-from kurm.operator.render.configuration import table_size
+from kurm.operator.render.configuration import GATE, table_size
+from kurm.operator.render.partitions import gate, lines
 from kurm.slurm import nodes as slurm_nodes
+from kurm.slurm.conf import Conf, render
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.syncer.objects import NODE_SET, NODE_SETS, SLURM_CLUSTERS
@@ -47,16 +52,19 @@ MARKED = 300
 """So many of the nodes bear the label and the feature MARK, for the scenario in which they are fought for."""
 MARK = "contested"
 CONFIGURATION = "h1"
-PARTITIONS = """\
-PartitionName=batch Nodes=ALL Default=YES PriorityTier=1 DefaultTime=1:00:00 MaxTime=7-00:00:00 State=UP
-PartitionName=services Nodes=ALL PriorityTier=100 DefaultTime=UNLIMITED MaxTime=UNLIMITED State=UP
-"""
+PARTITIONS = (
+    {"name": "batch", "nodeSets": [NODE_SET_NAME], "default": True},
+    {"name": "services", "nodeSets": [NODE_SET_NAME], "tier": 100, "defaultTime": "UNLIMITED", "maxTime": "UNLIMITED"},
+)
 """Pods that name no partition go to `services`; Slurm's own jobs, and pods that say so, to `batch`."""
-PIN = "PartitionName=pin Nodes=ALL PriorityTier=65533 Hidden=YES RootOnly=YES PreemptMode=OFF State=UP\n"
-JOBS = "MaxJobCount=100000\n"
-SCHEDULING = "SchedulerParameters=bf_interval=1,sched_interval=1,bf_max_job_test=2000,default_queue_depth=2000\n"
+JOBS = "MaxJobCount=100000"
+"""A live job counts, and one that has ended for five minutes more: draining thousands of pods comes to many."""
+SCHEDULING = "SchedulerParameters=bf_interval=1,sched_interval=1,bf_max_job_test=2000,default_queue_depth=2000"
+WAIT = "60s"
+"""How long slurmctld's init waits for the scheduler after a start."""
 CLIENT = {"qps": 5000, "burst": 10000, "contentType": "application/vnd.kubernetes.protobuf"}
 """kube-scheduler's way to the API server, with limits that it never meets, and its own encoding."""
+_PARTITIONS = msgspec.convert(PARTITIONS, tuple[Partition, ...])
 
 
 class Contender(Protocol):
@@ -85,8 +93,8 @@ class PodWorld:
         """Make the namespace, the SlurmCluster and the NodeSet."""
         await self.kube.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         metadata = {"name": "demo", "namespace": NAMESPACE}
-        scheduler = {"name": "kurm", "partition": "services"}
-        await self.kube.create(SLURM_CLUSTERS.of(Object), {"metadata": metadata, "spec": {"scheduler": scheduler}})
+        spec: dict[str, Any] = {"partitions": PARTITIONS, "scheduler": {"name": "kurm", "partition": "services"}}
+        await self.kube.create(SLURM_CLUSTERS.of(Object), {"metadata": metadata, "spec": spec})
         metadata = {"name": NODE_SET_NAME, "namespace": NAMESPACE}
         spec = {"clusterRef": {"name": "demo"}}
         await self.kube.create(NODE_SETS.of(Object), {"metadata": metadata, "spec": spec})
@@ -229,11 +237,12 @@ async def pod_world(folder: Path, nodes: int) -> AsyncIterator[PodWorld]:
         stack.enter_context(server.run())
         define(server.kubeconfig())
         machine = stack.enter_context(Machine(folder / "slurm", conf=conf(nodes)).run())
-        machine.project(CONFIGURATION, {"slurm.conf": machine.conf})
+        machine.project(CONFIGURATION, {"slurm.conf": machine.conf, GATE: gate(_PARTITIONS, WAIT)})
         machine.start_slurmctld()
         machine.until(CONFIGURATION, lambda: machine.told()["hash"])
         machine.start_rest()
         port = stack.enter_context(relay(machine))
+        stack.enter_context(compiled(folder / "bytecode"))
         async with (
             Session(Config.load(server.kubeconfig()), deadline=120) as kube,
             SlurmSession(f"unix:{machine.socket}", Tokens(lambda: machine.key, "slurm")) as slurm,
@@ -241,10 +250,25 @@ async def pod_world(folder: Path, nodes: int) -> AsyncIterator[PodWorld]:
             yield PodWorld(folder, server, machine, kube, slurm, port)
 
 
+@contextmanager
+def compiled(folder: Path) -> Iterator[None]:
+    """Have Python keep what it compiles: in Kurm's image it is compiled, and a start is not to pay for that."""
+    before = dict(os.environ)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
+    subprocess.run([sys.executable, "-m", "kurm.cli", "scheduler", "--help"], stdout=subprocess.DEVNULL, check=True)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def conf(nodes: int) -> str:
-    """Return slurm.conf, with a table of nodes as the operator sizes it."""
+    """Return slurm.conf: the lab's, with partitions and the table of nodes as the operator renders them."""
     kept = [line for line in OURS.splitlines() if not line.startswith(("PartitionName", "MaxNodeCount"))]
-    return "\n".join([*kept, f"MaxNodeCount={table_size(nodes)}", SCHEDULING + JOBS + PARTITIONS + PIN])
+    rendered = render(Conf(tuple(lines(_PARTITIONS, [NODE_SET_NAME], gated=True))))
+    return "\n".join([*kept, f"MaxNodeCount={table_size(nodes)}", SCHEDULING, JOBS, rendered])
 
 
 def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, float]:

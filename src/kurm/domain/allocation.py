@@ -249,11 +249,11 @@ def decide(seen: Snapshot) -> list[Instruction]:
     """Return what is to be done for an owner now; nothing when all is as it should be."""
     if seen.jobs is None:
         return [Tell("SlurmAway", seen.problem)] if _waiting(seen) else []
-    unseen = [job for job in seen.jobs if _unseen(seen, job)]
-    if unseen and (len(seen.jobs) > 1 or _bound(seen)):
+    if _bound(seen) and (unseen := [job for job in seen.jobs if _unseen(seen, job)]):
         return [Look(job.id) for job in unseen]  # which of them pods are bound by is not known without it
     kept, done = _choose(seen)
-    seen = replace(seen, jobs=kept)
+    if kept != seen.jobs:
+        seen = replace(seen, jobs=kept)
     steps = [*done, *_cover(seen), *_take_back(seen), *(_place(seen) if _living(seen) else _release(seen))]
     return list(dict.fromkeys(steps))
 
@@ -284,6 +284,8 @@ def _slots(job: Job) -> Mapping[str, int]:
 
 def _choose(seen: Snapshot) -> tuple[tuple[Job, ...], list[Instruction]]:
     """Return the jobs that stay, and the end of all others."""
+    if len(seen.jobs or ()) <= 1 and not _bound(seen):
+        return seen.jobs or (), []  # as for most pods, on their way to a node
     needed = Counter(pod.node for pod in _bound(seen))
     named = Counter(pod.job for pod in _bound(seen))
 

@@ -8,6 +8,7 @@ again when a node changes. Reasons are in the words of `kurm.domain.selection`, 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -101,7 +102,7 @@ class Nodes:
         self._node_sets: _Index[str] = _Index()
         self._shares: _Index[_Share] = _Index()
         self._cordoned = self._unready = 0
-        self._enough: Answers[tuple[str, int]] = Answers(self._roster, self._has)
+        self._enough: Answers[tuple[str, int]] = Answers(self._has, self._having)
         self._version = 0
         self._verdicts: dict[Constraint, tuple[int, tuple[Verdict, ...]]] = {}
 
@@ -129,7 +130,7 @@ class Nodes:
         place = self._roster.place(name)
         if place is not None and place in self._nodes:
             self._file(1 << place, self._nodes.pop(place), None)
-            self._enough.forget(place)
+            self._enough.changed(place)
 
     def verdicts(self, constraint: Constraint) -> tuple[Verdict, ...]:
         """Return a verdict for each share of its GRES that nodes have, the smallest share first.
@@ -203,12 +204,12 @@ class Nodes:
                 yield f"TooFew/{resource}", everyone & ~self._enough.of((resource, amount))
 
     def _has(self, question: tuple[str, int], place: int) -> bool:
-        resource, amount = question
         node = self._nodes.get(place)
-        if node is None:
-            return False
-        have = {CPU: node.cpus, MEMORY: node.memory}.get(resource, node.allocatable.storage)
-        return have >= amount
+        return node is not None and _SIZES[question[0]](node) >= question[1]
+
+    def _having(self, question: tuple[str, int]) -> Iterator[int]:
+        size, amount = _SIZES[question[0]], question[1]
+        return (place for place, node in self._nodes.items() if size(node) >= amount)
 
     def _meeting(self, want: Requirement) -> int:
         index = self._label(want.key)
@@ -233,8 +234,7 @@ class Nodes:
             for place, node in self._nodes.items():
                 if (value := node.labels.get(key)) is not None:
                     found.setdefault(value, []).append(place)
-            length = self._all.bit_length()
-            index.update((value, of_places(places, length)) for value, places in found.items())
+            index.update((value, of_places(places)) for value, places in found.items())
         return index
 
     def _file(self, bit: int, old: Node | None, new: Node | None) -> None:
@@ -251,6 +251,14 @@ class Nodes:
         self._shares.move(bit, _Share.of(old) if old else None, _Share.of(new) if new else None)
         self._cordoned = self._cordoned & ~bit | (bit if new and new.unschedulable else 0)
         self._unready = self._unready & ~bit | (bit if new and not new.ready else 0)
+
+
+_SIZES: Mapping[str, Callable[[Node], int]] = {
+    CPU: attrgetter("cpus"),
+    MEMORY: attrgetter("memory"),
+    STORAGE: attrgetter("allocatable.storage"),
+}
+"""What a node has at all, in the units of a constraint."""
 
 
 def _merged(reasons: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:

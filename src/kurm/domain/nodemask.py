@@ -12,6 +12,11 @@ Q = TypeVar("Q")
 
 _SPARSE = 64
 """Bits up to which they are looked for one by one."""
+_QUESTIONS = 1024
+"""That are remembered; each is a mask."""
+_JOURNAL = 16384
+"""Changes that are remembered for questions which are asked again later: with 10,000 nodes all of them are cheaper."""
+_ONE = ord("1")
 
 
 class Roster:
@@ -37,7 +42,7 @@ class Roster:
         return self._places.get(name)
 
     def name(self, place: int) -> str:
-        """Return who stands at a place."""
+        """Return who stands at a place; empty if nobody does."""
         return self._names[place]
 
     def add(self, name: str) -> int:
@@ -60,6 +65,7 @@ class Roster:
         """Take a node's place from it, if it has one."""
         place = self._places.pop(name, None)
         if place is not None:
+            self._names[place] = ""
             self._vacant.append(place)
             self.all &= ~(1 << place)
 
@@ -78,9 +84,6 @@ class Roster:
             return tuple(self._names[place] for place in islice(places(mask), most))
         return tuple(compress(self._names, map(int, reversed(f"{mask:b}"))))
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._places.values())
-
 
 def places(mask: int) -> Iterator[int]:
     """Yield the places of a mask, the lowest first."""
@@ -90,65 +93,89 @@ def places(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def of_places(found: Iterable[int], length: int) -> int:
-    """Return the mask of many places, all below `length`."""
+def of_places(found: Iterable[int]) -> int:
+    """Return the mask of places."""
     chosen = list(found)
     if len(chosen) <= _SPARSE:
         return sum(1 << place for place in chosen)
-    bits = bytearray(b"0") * length
+    last = max(chosen)
+    bits = bytearray(b"0") * (last + 1)
     for place in chosen:
-        bits[length - 1 - place] = ord("1")
+        bits[last - place] = _ONE
     return int(bits, 2)
 
 
 class Answers(Generic[Q]):
-    """To each question the nodes of which it holds. Questions that nobody has asked for long are forgotten."""
+    """To each question the nodes of which it holds.
 
-    def __init__(self, roster: Roster, holds: Callable[[Q, int], bool], most: int = 512) -> None:
-        """`holds(question, place)` says it of one node; `most`: how many questions are remembered."""
-        self._roster, self._holds, self._most = roster, holds, most
-        self._masks: dict[Q, int] = {}
+    What has changed is written down, and looked at by a question when it is asked again: so one that nobody asks any
+    more costs nothing. Those that were not asked for longest are forgotten, if there are too many.
+    """
+
+    def __init__(
+        self,
+        holds: Callable[[Q, int], bool],
+        all_of: Callable[[Q], Iterable[int]],
+        *,
+        most: int = _QUESTIONS,
+        journal: int = _JOURNAL,
+    ) -> None:
+        """`holds(question, place)` says it of one node, `all_of(question)` names the places of which it holds.
+
+        `most` questions are remembered, and at least the last `journal` changes.
+        """
+        self._holds, self._all_of, self._most, self._length = holds, all_of, most, journal
+        self._known: dict[Q, tuple[int, int]] = {}  # the mask, and up to where the journal is in it
+        self._journal: list[int] = []  # places; of a node that has less than before its complement
+        self._start = 0
 
     def of(self, question: Q) -> int:
         """Return the nodes of which it holds."""
-        mask = self._masks.pop(question, None)
-        if mask is None:
-            holds = self._holds
-            mask = of_places((place for place in self._roster if holds(question, place)), self._roster.all.bit_length())
-            if len(self._masks) >= self._most:
-                del self._masks[next(iter(self._masks))]
-        self._masks[question] = mask
+        end = self._start + len(self._journal)
+        mask, upto = self._known.pop(question, (0, -1))
+        if upto < self._start:
+            mask = of_places(self._all_of(question))
+            if len(self._known) >= self._most:
+                del self._known[next(iter(self._known))]
+        elif upto < end:
+            mask = self._follow(question, mask, upto)
+        self._known[question] = mask, end
         return mask
 
     def deny(self, question: Q, nodes: int) -> None:
         """Let it not hold of these nodes, until one of them has risen."""
-        self._masks[question] = self.of(question) & ~nodes
-
-    def changed(self, place: int) -> None:
-        """Ask anew of one node."""
-        self.rose(place)
-        self.fell(place)
+        self._known[question] = self.of(question) & ~nodes, self._start + len(self._journal)
 
     def rose(self, place: int) -> None:
-        """Ask anew of one node what did not hold, because it has more now."""
-        bit = 1 << place
-        for question, mask in self._masks.items():
-            if not mask & bit and self._holds(question, place):
-                self._masks[question] = mask | bit
+        """Heed that a node has more than before."""
+        self._write(place)
 
     def fell(self, place: int) -> None:
-        """Ask anew of one node what did hold, because it has less now, or is gone."""
-        bit = 1 << place
-        for question, mask in self._masks.items():
-            if mask & bit and not self._holds(question, place):
-                self._masks[question] = mask ^ bit
+        """Heed that a node has less than before."""
+        self._write(~place)
 
-    def forget(self, place: int) -> None:
-        """Let nothing hold of one node any more: it is gone, or its place is another's now."""
-        keep = ~(1 << place)
-        for question in self._masks:
-            self._masks[question] &= keep
+    def changed(self, place: int) -> None:
+        """Heed that a place has another node or none, or that its node has more of one thing, less of another."""
+        self._write(place)
+        self._write(~place)
 
     def clear(self) -> None:
         """Forget all answers."""
-        self._masks.clear()
+        self._known.clear()
+
+    def _write(self, entry: int) -> None:
+        if self._known:
+            self._journal.append(entry)
+            if len(self._journal) > 2 * self._length:
+                del self._journal[: self._length]
+                self._start += self._length
+
+    def _follow(self, question: Q, mask: int, upto: int) -> int:
+        """Return the mask with what has changed; only how things are now counts, not in which order it came about."""
+        for entry in dict.fromkeys(self._journal[upto - self._start :]):
+            rose = entry >= 0
+            place = entry if rose else ~entry
+            bit = 1 << place
+            if rose != bool(mask & bit) and self._holds(question, place) == rose:
+                mask ^= bit
+        return mask

@@ -5,7 +5,7 @@ matter who tells first or how often. Nodes are known by name: pods may be told o
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kurm.domain.nodemask import Answers, Roster
@@ -61,8 +61,8 @@ class Occupancy:
         self._allocatable: dict[str, Resources] = {}
         self._used: dict[str, _Used] = {}
         self._pods: dict[str, _Pod] = {}
-        self._fitting: Answers[Resources] = Answers(self._roster, self._fits)
-        self._clashing: Answers[Port] = Answers(self._roster, self._clashes)
+        self._fitting: Answers[Resources] = Answers(self._fits, self._fitting_all)
+        self._clashing: Answers[Port] = Answers(self._clashes, self._clashing_all)
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -75,19 +75,14 @@ class Occupancy:
             self._allocatable.pop(name, None)
         else:
             self._allocatable[name] = allocatable
-        self.seen(name)
-
-    def seen(self, name: str) -> None:
-        """Heed that a node has got a place in the roster, or has changed."""
         place = self._roster.place(name)
         if place is not None:
             self._fitting.changed(place)
-            self._clashing.changed(place)
 
-    def forget(self, place: int) -> None:
-        """Heed that a node is to lose its place in the roster."""
-        self._fitting.forget(place)
-        self._clashing.forget(place)
+    def seen(self, place: int) -> None:
+        """Heed that a place in the roster has got another node, or none."""
+        self._fitting.changed(place)
+        self._clashing.changed(place)
 
     def put(self, uid: str, node: str, resources: Resources, ports: Collection[Port] = ()) -> None:
         """Count a pod that has a node, or is just being bound; said again it is still one, elsewhere it moves."""
@@ -144,6 +139,27 @@ class Occupancy:
 
     def _fits(self, resources: Resources, place: int) -> bool:
         return not self._lacking(self._roster.name(place), resources)
+
+    def _fitting_all(self, wanted: Resources) -> Iterator[int]:
+        """Yield the places where it fits; the same as `_fits`, and faster where nobody is to be told why not."""
+        cpu, memory, storage, pods = wanted.cpu, wanted.memory, wanted.storage, wanted.pods
+        place, used_of = self._roster.place, self._used.get
+        for name, have in self._allocatable.items():
+            used = used_of(name, _NOBODY)
+            if (
+                pods <= have.pods - used.pods
+                and (not cpu or cpu <= have.cpu - used.cpu)
+                and (not memory or memory <= have.memory - used.memory)
+                and (not storage or storage <= have.storage - used.storage)
+                and not (wanted.extended and _extended(name, used.extended, have, wanted))
+                and (found := place(name)) is not None
+            ):
+                yield found
+
+    def _clashing_all(self, port: Port) -> Iterator[int]:
+        for name, used in self._used.items():
+            if used.ports and used.clash(port) and (found := self._roster.place(name)) is not None:
+                yield found
 
     def _clashes(self, port: Port, place: int) -> bool:
         used = self._used.get(self._roster.name(place))

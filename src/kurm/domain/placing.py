@@ -107,9 +107,10 @@ class Placing:
         changed = self.nodes.put(node)
         if changed:
             self.occupancy.node(node.name, node.allocatable)
-        if new:
-            self.occupancy.seen(node.name)
-            self.room.seen(node.name)
+        place = self._roster.place(node.name)
+        if new and place is not None:
+            self.occupancy.seen(place)
+            self.room.seen(place)
         return changed
 
     def drop_node(self, name: str) -> None:
@@ -118,9 +119,9 @@ class Placing:
         if place is not None:
             self.nodes.drop(name)
             self.occupancy.node(name, None)
-            self.occupancy.forget(place)
-            self.room.forget(place)
             self._roster.drop(name)
+            self.occupancy.seen(place)
+            self.room.seen(place)
 
     def prospect(self, ask: Ask, *, slots: int = 1, volumes: Volumes = (), avoid: Collection[str] = ()) -> Prospect:
         """Return what to ask of Slurm.

@@ -5,7 +5,7 @@ known counts as full. The view is refreshed by Slurm's list, and meanwhile follo
 jobs of others by hints. Owners are those of allocations; of each only what was said last counts.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kurm.domain.nodemask import Answers, Roster, places
@@ -76,7 +76,7 @@ class Room:
         self._moment = 0
         self.epoch = 0
         """Rises when it becomes known that Slurm has a node, or has it no longer."""
-        self._fitting: Answers[tuple[Shape, int]] = Answers(self._roster, self._fits)
+        self._fitting: Answers[tuple[Shape, int]] = Answers(self._fits, self._fitting_all)
 
     def __contains__(self, node: str) -> bool:
         """Return whether Slurm has a record of the node, as far as its list says."""
@@ -119,7 +119,7 @@ class Room:
             self._fitting.clear()
             return
         for name in found:
-            self.seen(name)
+            self._moved(name, self._fitting.changed)
 
     def hold(self, owner: str, layout: Mapping[str, int], shape: Shape) -> None:
         """Heed a grant: slots by node. Said again for the same owner it takes the place of what was said before."""
@@ -162,7 +162,7 @@ class Room:
             return fitting != 0
         found = 0
         for place in places(fitting):
-            found += self._slots(self._states[self._roster.name(place)], shape)
+            found += _slots(self._states[self._roster.name(place)], shape)
             if found >= slots:
                 return True
         return False
@@ -178,15 +178,9 @@ class Room:
         """
         self._fitting.deny((shape, slots), allowed)
 
-    def seen(self, name: str) -> None:
-        """Heed that a node has got a place in the roster, or has changed."""
-        place = self._roster.place(name)
-        if place is not None:
-            self._fitting.changed(place)
-
-    def forget(self, place: int) -> None:
-        """Heed that a node is to lose its place in the roster."""
-        self._fitting.forget(place)
+    def seen(self, place: int) -> None:
+        """Heed that a place in the roster has got another node, or none."""
+        self._fitting.changed(place)
 
     def _own_new(self, names: set[str]) -> None:
         """Sum up what we hold of nodes that Slurm has had no record of before."""
@@ -201,24 +195,41 @@ class Room:
 
     def _fits(self, question: tuple[Shape, int], place: int) -> bool:
         state = self._states.get(self._roster.name(place))
-        return state is not None and self._slots(state, question[0]) > 0
+        return state is not None and _fits(state, question[0])
 
-    @staticmethod
-    def _slots(state: _State, shape: Shape) -> int:
-        """Return how many slots of a shape have room on a node."""
-        if not state.up or state.doubted:
-            return 0
-        # A list may be older than the end of a job of ours, and the end is told once: never more than all of it.
-        cpus = min(state.cpus, state.all_cpus - state.own_cpus)
-        memory = min(state.memory, state.all_memory - state.own_memory)
-        if cpus < shape.cpus or memory < shape.memory:
-            return 0
-        if shape.exclusive and (cpus < state.all_cpus or memory < state.all_memory):
-            return 0
-        if any(state.gres.get(name, 0) < count for name, count in map(_counted, shape.gres)):
-            return 0
-        slots = min(cpus // shape.cpus, memory // shape.memory)
-        return min(slots, shape.per_node) if shape.per_node else slots
+    def _fitting_all(self, question: tuple[Shape, int]) -> Iterator[int]:
+        place, shape = self._roster.place, question[0]
+        for name, state in self._states.items():
+            if _fits(state, shape) and (found := place(name)) is not None:
+                yield found
+
+
+def _fits(state: _State, shape: Shape) -> bool:
+    """Return whether one slot of a shape has room on a node.
+
+    A list may be older than the end of a job of ours, and the end is told once: so there is never more free than all
+    that is not ours.
+    """
+    if (
+        not state.up
+        or state.doubted
+        or shape.cpus > state.cpus
+        or shape.memory > state.memory
+        or shape.cpus > state.all_cpus - state.own_cpus
+        or shape.memory > state.all_memory - state.own_memory
+    ):
+        return False
+    if shape.exclusive and (state.own_cpus or state.cpus < state.all_cpus or state.memory < state.all_memory):
+        return False
+    return not shape.gres or all(state.gres.get(name, 0) >= count for name, count in map(_counted, shape.gres))
+
+
+def _slots(state: _State, shape: Shape) -> int:
+    """Return how many slots of a shape have room on a node that has room for one."""
+    cpus = min(state.cpus, state.all_cpus - state.own_cpus)
+    memory = min(state.memory, state.all_memory - state.own_memory)
+    slots = min(cpus // shape.cpus, memory // shape.memory)
+    return min(slots, shape.per_node) if shape.per_node else slots
 
 
 def _own(state: _State, shape: Shape, slots: int) -> None:

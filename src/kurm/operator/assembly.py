@@ -4,23 +4,24 @@ import base64
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from kurm.domain.gres import GRES
 from kurm.domain.noderecord import NodeRecord, node_record
 from kurm.domain.selection import claim
-from kurm.domain.slurmcluster import ExternalDatabase
+from kurm.domain.slurmcluster import ExternalDatabase, SlurmClusterSpec
 from kurm.domain.spec import Json
 from kurm.domain.topology import Path, path
 from kurm.kube.errors import Forbidden, Invalid
 from kurm.kube.resources import Key, Object
 from kurm.kube.session import Session
-from kurm.operator import inputs, volumes
+from kurm.operator import inputs, schedulernames, volumes
 from kurm.operator.caches import Caches
 from kurm.operator.conditions import Trouble
 from kurm.operator.inputs import Inputs, Reference
 from kurm.operator.keys import Keys, NotOursError
-from kurm.operator.objects import DISPENSABLE, KINDS, Node, NodeSet, SlurmCluster, owned_by, owned_by_another
+from kurm.operator.objects import DISPENSABLE, KINDS, OPTIONAL, Node, NodeSet, SlurmCluster, made_for, owned_by_another
 from kurm.operator.render import cluster as rendering
 from kurm.operator.render import topology
 from kurm.operator.render.configuration import Configuration, configuration
@@ -45,6 +46,8 @@ class Assembled:
     """As the API server has them now, by kind and name."""
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unserved: list[str] = field(default_factory=list)
+    """Kinds of what was left out because the API server does not have such objects."""
     unsettled: float = 0.0
     """Seconds until nodes that have changed are looked at; 0 if the configuration is of nodes as they are."""
 
@@ -80,7 +83,9 @@ class Assembly:
         Raises KubeError for what may pass by itself.
         """
         metadata = of.metadata
-        made = Assembled(Cluster(metadata.namespace, metadata.name, metadata.uid, of.spec, self._images))
+        spec, taken = self._scheduled(of)
+        made = Assembled(Cluster(metadata.namespace, metadata.name, metadata.uid, spec, self._images))
+        made.troubles += [taken] if taken else []
         named = await self._inputs.read(of.key, inputs.references(metadata.namespace, of.spec))
         made.troubles += self._missing_node_sets(of)
         try:
@@ -101,6 +106,13 @@ class Assembly:
                 await self._apply(made, manifest)
             await self._prune(made, manifests)
         return made
+
+    def _scheduled(self, of: SlurmCluster) -> tuple[SlurmClusterSpec, Trouble | None]:
+        """Return what a cluster asks for, without its scheduler if that has another one's name, and a word about it."""
+        if of.spec.scheduler is None:
+            return of.spec, None
+        taken = schedulernames.taken(of, self._caches.clusters.by("scheduler", of.spec.scheduler.name))
+        return (of.spec, None) if taken is None else (msgspec.structs.replace(of.spec, scheduler=None), taken)
 
     def _configuration(self, cluster: Cluster, named: Content, shape: Shape) -> Configuration:
         node_sets = self._caches.node_sets.by("cluster", Key(cluster.namespace, cluster.name))
@@ -148,6 +160,10 @@ class Assembly:
     async def _apply(self, made: Assembled, manifest: Json) -> None:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         resource = KINDS[kind]
+        if kind in OPTIONAL and not self._caches.serves(kind):
+            made.unserved.append(kind)
+            made.notes.append(f"{kind} {name} is left out: this Kubernetes has no such objects")
+            return
         key = Key(made.cluster.namespace if resource.namespaced else "", name)
         seen = self._caches.made[kind].get(key)
         if seen is not None and owned_by_another(seen, made.cluster.uid):
@@ -169,7 +185,7 @@ class Assembly:
         wanted = {(one["kind"], one["metadata"]["name"]) for one in manifests}
         for kind in DISPENSABLE:
             for obj in self._caches.made[kind].by("cluster", Key(made.cluster.namespace, made.cluster.name)):
-                if (kind, obj.metadata.name) not in wanted and owned_by(obj, made.cluster.uid):
+                if (kind, obj.metadata.name) not in wanted and made_for(obj, made.cluster.uid):
                     await self._writes.delete(KINDS[kind], obj, why="no longer asked for")
 
 

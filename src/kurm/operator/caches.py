@@ -1,14 +1,17 @@
 """What the operator sees of Kubernetes: its caches, and how long ago the API server was last heard."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kurm.domain.signals import NODE_SET
 from kurm.kube.cache import Cache
+from kurm.kube.errors import NotSynced
 from kurm.kube.resources import Key, Object
 from kurm.kube.session import Session
 from kurm.kube.watch import Pace, Selection
+from kurm.operator import schedulernames
 from kurm.operator.objects import (
     ALL_NODES,
     CLUSTER_PODS,
@@ -17,6 +20,7 @@ from kurm.operator.objects import (
     KINDS,
     MANAGED,
     NODE_SETS,
+    OPTIONAL,
     SLURM_CLUSTERS,
     Node,
     NodeSet,
@@ -29,6 +33,8 @@ from kurm.operator.render.names import Part
 
 OLDEST = 120.0
 """Seconds. In quiet times the API server speaks once a minute on each watch (Pace.silence is 90 s)."""
+LOOK = 0.1
+"""Seconds between two looks whether the API server serves what it need not serve."""
 
 
 class Caches:
@@ -36,7 +42,9 @@ class Caches:
 
     def __init__(self, session: Session, *, pace: Pace | None = None) -> None:
         ours = Selection(labels=MANAGED)
-        self.clusters: Cache[SlurmCluster] = Cache(session, SLURM_CLUSTERS, pace=pace)
+        self.clusters: Cache[SlurmCluster] = Cache(
+            session, SLURM_CLUSTERS, indexes={"scheduler": schedulernames.wanted}, pace=pace
+        )
         self.node_sets: Cache[NodeSet] = Cache(
             session, NODE_SETS, indexes={"cluster": lambda node_set: [node_set.cluster]}, pace=pace
         )
@@ -62,6 +70,8 @@ class Caches:
     def problem(self) -> str:
         """Why nothing may be concluded from what is not there, for people; empty while all is well."""
         for cache in self:
+            if self._unserved(cache):
+                continue
             if not cache.synced:
                 return f"{cache.resource}: {cache.problem or 'the list is still being read'}"
             if cache.age > OLDEST:
@@ -77,7 +87,17 @@ class Caches:
     async def wait_synced(self) -> None:
         """Wait until every list is whole: what is not there yet would be taken for deleted."""
         for cache in self:
-            await cache.wait_synced(float("inf"))
+            while not cache.synced and not self._unserved(cache):
+                with contextlib.suppress(NotSynced):
+                    await cache.wait_synced(LOOK if cache.resource.kind in OPTIONAL else float("inf"))
+
+    def serves(self, kind: str) -> bool:
+        """Whether the API server has such objects, as far as is known."""
+        return self.made[kind].synced
+
+    def _unserved(self, cache: Cache[Any]) -> bool:
+        """Whether a list may be done without, and was not to be had."""
+        return cache.resource.kind in OPTIONAL and not cache.synced and cache.problem is not None
 
     def pods_of(self, cluster: Key, part: Part) -> list[Pod]:
         """Return the pods of a component, by name."""

@@ -17,7 +17,7 @@ from kurm.kube.errors import NotFound
 from kurm.kube.events import Recorder
 from kurm.kube.resources import Key, Object
 from kurm.kube.session import Session
-from kurm.operator import clusterstatus, transitions
+from kurm.operator import clusterstatus, schedulernames, transitions
 from kurm.operator.assembly import Assembled, Assembly
 from kurm.operator.caches import Caches, cluster_of
 from kurm.operator.clusterstatus import Component, Facts, kind_of
@@ -26,16 +26,17 @@ from kurm.operator.metrics import Metrics
 from kurm.operator.objects import (
     BUDGETS,
     CLUSTER_PODS,
-    CLUSTER_ROLE_BINDINGS,
+    KINDS,
     SLURM_CLUSTERS,
     Node,
     Pod,
     Service,
     SlurmCluster,
+    made_for,
 )
 from kurm.operator.render import names
 from kurm.operator.render.configuration import table_size
-from kurm.operator.render.names import DAEMONS, Part
+from kurm.operator.render.names import Part
 from kurm.operator.render.pods import Cluster, Images
 from kurm.operator.writes import Writes
 
@@ -84,6 +85,7 @@ class Clusters:
     def _watch(self) -> None:
         add, caches = self.controller.queue.add, self._caches
         caches.clusters.on_change(lambda change: add(change.key, after=COUNT if _told_only(change) else 0.0))
+        caches.clusters.on_change(self._name_changed)
         for kind, cache in caches.made.items():
             # A disruption budget tells of each compute node that comes or goes, as its pod does.
             cache.on_change(self._made_changed(COUNT if kind == BUDGETS.kind else GATHER))
@@ -92,6 +94,13 @@ class Clusters:
             lambda change: self._look_at({one.cluster for one in (change.old, change.new) if one}, GATHER)
         )
         caches.nodes.on_change(self._node_changed)
+
+    def _name_changed(self, change: Change[SlurmCluster]) -> None:
+        """Look at the clusters whose scheduler may have got its name by this, or lost it."""
+        of = [schedulernames.wanted(one) if one else [] for one in (change.old, change.new)]
+        if of[0] != of[1]:
+            rivals = (one for name in (*of[0], *of[1]) for one in self._caches.clusters.by("scheduler", name))
+            self._look_at({one.key for one in rivals}, GATHER)
 
     def _made_changed(self, after: float) -> Callable[[Change[Object]], None]:
         return lambda change: self._look_at(_clusters_of(change), after)
@@ -137,18 +146,20 @@ class Clusters:
         await self._write_status(cluster, made, components)
         if made.unsettled:
             return Again(made.unsettled, "its nodes are changing")
+        if made.unserved:
+            return Again(REFUSED, f"{', '.join(made.unserved)} may be served by now")
         return Again(REFUSED, "refused") if any(one.reason == "Refused" for one in made.troubles) else DONE
 
     async def _give_back(self, cluster: SlurmCluster) -> Result:
         """Take away what no owner takes with it. Compute nodes are given back by their NodeSets."""
-        for part in DAEMONS:
-            name = names.wide(part, cluster.metadata.namespace, cluster.metadata.name)
+        for kind, of in names.WIDE:
+            resource, name = KINDS[kind], names.wide(of, cluster.metadata.namespace, cluster.metadata.name)
             try:
-                binding = await self._session.get(CLUSTER_ROLE_BINDINGS, Key("", name))
+                binding = await self._session.get(resource, Key("", name))
             except NotFound:
                 continue
-            if binding.metadata.annotations.get(names.OWNER_UID) == cluster.metadata.uid:
-                await self._writes.delete(CLUSTER_ROLE_BINDINGS, binding, why="its SlurmCluster is deleted")
+            if made_for(binding, cluster.metadata.uid):
+                await self._writes.delete(resource, binding, why="its SlurmCluster is deleted")
         await self._writes.let_go(SLURM_CLUSTERS, cluster)
         return DONE
 
@@ -171,7 +182,7 @@ class Clusters:
     def _components(self, cluster: SlurmCluster, made: Assembled) -> list[Component]:
         """Return the components, as the answers to our writes have them: a cache may not yet know of our last one."""
         found = []
-        for part, desired in clusterstatus.desired(cluster.spec).items():
+        for part, desired in clusterstatus.desired(made.cluster.spec).items():
             kind, name = kind_of(part), made.cluster.component(part)
             answer = made.objects.get((kind, name)) or self._caches.workload(kind, Key(cluster.key.namespace, name))
             found.append(Component(part, desired, answer, self._caches.pods_of(cluster.key, part)))  # type: ignore[arg-type]

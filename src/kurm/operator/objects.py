@@ -10,6 +10,7 @@ from kurm.domain.slurmcluster import SlurmClusterSpec, SlurmClusterStatus
 from kurm.domain.spec import GROUP, VERSION
 from kurm.kube import resources
 from kurm.kube.resources import CONFIG_MAPS, NODES, PODS, Condition, Key, Narrow, Object, Resource
+from kurm.operator.render.names import OWNER_UID
 
 MANAGER = "kurm-operator"
 """Our field manager."""
@@ -256,6 +257,23 @@ ROLE_BINDINGS = Resource(Object, group=_RBAC, version="v1", kind="RoleBinding", 
 CLUSTER_ROLE_BINDINGS = Resource(
     Object, group=_RBAC, version="v1", kind="ClusterRoleBinding", plural="clusterrolebindings", namespaced=False
 )
+_ADMISSION = "admissionregistration.k8s.io"
+VALIDATING_BINDINGS = Resource(
+    Object,
+    group=_ADMISSION,
+    version="v1",
+    kind="ValidatingAdmissionPolicyBinding",
+    plural="validatingadmissionpolicybindings",
+    namespaced=False,
+)
+MUTATING_BINDINGS = Resource(
+    Object,
+    group=_ADMISSION,
+    version="v1",
+    kind="MutatingAdmissionPolicyBinding",
+    plural="mutatingadmissionpolicybindings",
+    namespaced=False,
+)
 
 KINDS: Mapping[str, Resource[Any]] = {
     each.kind: each
@@ -271,10 +289,17 @@ KINDS: Mapping[str, Resource[Any]] = {
         ROLES,
         ROLE_BINDINGS,
         CLUSTER_ROLE_BINDINGS,
+        VALIDATING_BINDINGS,
+        MUTATING_BINDINGS,
     )
 }
 """What a cluster is made of, but its pods. Of ConfigMaps that we write the metadata is enough."""
-DISPENSABLE = ("StatefulSet", "Deployment", "Service", "ConfigMap")
+OPTIONAL = frozenset({MUTATING_BINDINGS.kind})
+"""Of those, what is served by newer versions of Kubernetes only (1.36)."""
+DISPENSABLE = (
+    *("StatefulSet", "Deployment", "Service", "ConfigMap"),
+    *("ClusterRoleBinding", VALIDATING_BINDINGS.kind, MUTATING_BINDINGS.kind),
+)
 """What is deleted when it is no longer rendered. Never a volume or a key: accounting that is switched off and on again
 finds its records. And no Secret with a configuration, because it stands among those with keys."""
 
@@ -282,6 +307,12 @@ finds its records. And no Secret with a configuration, because it stands among t
 def owned_by(obj: Object, uid: str) -> bool:
     """Whether the resource of that UID is the object's controller."""
     return any(one.controller and one.uid == uid for one in obj.metadata.owner_references)
+
+
+def made_for(obj: Object, uid: str) -> bool:
+    """Whether an object is that SlurmCluster's: owned by it, or, if cluster-wide, marked with its UID."""
+    marked = not obj.metadata.namespace and obj.metadata.annotations.get(OWNER_UID) == uid
+    return marked or owned_by(obj, uid)
 
 
 def owned_by_another(obj: Object, uid: str) -> bool:

@@ -163,7 +163,7 @@ class Ledger:
         return job in self._mine
 
     def heard(self, event: JobEvent) -> None:
-        """Take in what the log says of a job."""
+        """Take in what the log says of a job. Of an immediate one it says nothing that its answer has not said."""
         entry = self._entries.get(event.id)
         if entry is None:
             return
@@ -172,6 +172,8 @@ class Ledger:
             self._remember(entry.owner, event.id, "")
         elif entry.job.phase is Phase.QUEUED:
             self._change(event.id, phase=Phase.RUNNING, hosts=_expanded(event.nodes), granted_at=self._now())
+        else:
+            return
         self._look_at(entry.owner)
 
     def renew(self, epoch: str) -> bool:

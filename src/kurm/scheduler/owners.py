@@ -104,7 +104,8 @@ class Owners:
         owner = self._of.get(uid) or self._file(pod, foreign=foreign)
         if owner:
             self._members[owner].pods[uid] = pod
-            self._look_at(owner)
+            if change.old is None or _differ(change.old, pod):
+                self._look_at(owner)
 
     def _heed_job(self, change: Change[BatchJob]) -> None:
         """File the pods that have come before their Job."""
@@ -157,3 +158,10 @@ class Owners:
         if not members.pods:
             del self._members[owner]
         self._look_at(owner)
+
+
+def _differ(old: Pod, new: Pod) -> bool:
+    """Whether anything is another than before that an allocation depends on; what a kubelet says often is not."""
+    before, now = old.metadata, new.metadata
+    same = old.over == new.over and before.deletion_timestamp == now.deletion_timestamp
+    return not (same and old.spec == new.spec and before.annotations == now.annotations)

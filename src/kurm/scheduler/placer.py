@@ -7,8 +7,7 @@ repeated by a later look, from what is there then.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -20,13 +19,10 @@ from kurm.domain.allocation import (
     Doom,
     EndPod,
     Instruction,
-    Job,
     Look,
     LookBack,
-    Obstacle,
     Phase,
     Pin,
-    Snapshot,
     Submit,
     Tell,
     Wait,
@@ -40,10 +36,10 @@ from kurm.kube.queue import Queue
 from kurm.scheduler.binding import Binding
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.metrics import Metrics
-from kurm.scheduler.objects import Pod
-from kurm.scheduler.owners import Members, Owners
+from kurm.scheduler.owners import Owners
 from kurm.scheduler.pool import Pool
 from kurm.scheduler.prospects import Prospects, Wish
+from kurm.scheduler.sight import Case, Sight
 from kurm.scheduler.telling import Telling
 from kurm.slurm import allocations, jobs
 from kurm.slurm.errors import ApiError, Behind, ControllerAway, NoRoom, NotFound, SlurmError, StillHeld, Unauthorized
@@ -58,26 +54,12 @@ STEPS = 12
 AT_ONCE = 16
 """Most writes of one gang at once."""
 BACKOFF = Backoff(first=0.2, most=30.0, jitter=0.2)
-REFUSED_FOR = 30.0
-"""Seconds until what Slurm has refused is asked again: an administrator may have changed what it depends on."""
-TAKEN_AFTER = 4.0
-"""Seconds for which a pod that has lost its share of a node to others may try to have it back. P1 leaves it ten."""
 HOPELESS = 3
 """Failures in a row after which a pod that cannot be pinned holds nobody up any more."""
 NUDGE_EVERY = 0.1
 """Seconds, the least between two nudges: each has slurmctld look through its whole queue."""
 PASSING = (ControllerAway, Unauthorized)
 """Errors of Slurm's that say nothing of the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One owner as it is looked at."""
-
-    owner: str
-    members: Members | None
-    seen: Snapshot
-    wish: Wish | None
 
 
 class Placer:
@@ -98,16 +80,13 @@ class Placer:
     ) -> None:
         self.slurm, self.pool, self.owners, self.ledger = slurm, pool, owners, ledger
         self.prospects, self.binding, self.telling, self.metrics = prospects, binding, telling, metrics
+        self.sight = Sight(pool, owners, ledger, binding, prospects)
         self._leads = leads
         queue: Queue[str] = Queue(backoff=BACKOFF)
         self.controller: Controller[str] = Controller("pods", self.look, workers=WORKERS, deadline=60.0, queue=queue)
         self.looked: Callable[[str], None] = lambda _: None
         """Told each owner for whom nothing is left to do now."""
-        self._refused: dict[str, tuple[float, Obstacle]] = {}
-        self._avoid: dict[str, dict[str, float]] = {}
         self._failures: dict[str, int] = {}
-        self._gangs: dict[str, float | None] = {}  # bound in part since; None: it was whole
-        self._taken: dict[str, dict[str, float]] = {}  # by owner and node, since when a pin finds no room there
         self._nudge, self._freed = asyncio.Event(), ""
 
     async def run(self) -> None:
@@ -127,8 +106,9 @@ class Placer:
         members = self.owners.get(owner)
         if members is not None:
             await self.binding.resolve(members.pods.values())
+        wish = None
         for _ in range(STEPS):
-            case = self._see(owner)
+            case = self.sight.case(owner, wish)
             steps = allocation.decide(case.seen)
             acts = [step for step in steps if not isinstance(step, Tell | Wait)]
             self._say(case, steps)
@@ -139,14 +119,17 @@ class Placer:
             if not await self._carry_out(case, acts):
                 self._failures[owner] = self._failures.get(owner, 0) + 1
                 return Again(BACKOFF.delay(self._failures[owner]), "it could not be done")
+            if all(isinstance(act, Bind) for act in acts) and self._all_bound(owner):
+                return self._settled(case, ())  # the watch brings them back
+            # With a job there is nothing more to ask; without one, what there is room for may be another thing now.
+            wish = case.wish if self.ledger.jobs(owner) else None
         return Again(1.0, "it takes many steps")
 
     def _settled(self, case: Case, steps: Iterable[Instruction]) -> Result:
         self._failures.pop(case.owner, None)
         self.looked(case.owner)
         if case.members is None and not case.seen.jobs:
-            for table in (self._refused, self._avoid, self._gangs, self._taken):
-                table.pop(case.owner, None)
+            self.sight.forget(case.owner)
         waits = [step.seconds for step in steps if isinstance(step, Wait)]
         return Again(min(waits)) if waits else DONE
 
@@ -154,68 +137,9 @@ class Placer:
         """Whether what an owner needs could not be done for a while: others need not wait for it."""
         return self._failures.get(owner, 0) >= HOPELESS and not self.ledger.problem
 
-    # What is seen.
-
-    def _see(self, owner: str) -> Case:
-        members, known = self.owners.get(owner), self.ledger.jobs(owner)
-        now = asyncio.get_running_loop().time()
-        there = members.there() if members else []
-        pods = tuple(self._pod(pod, members) for pod in there) if members else ()
-        wish = self.prospects.wish(members, there, avoid=self._avoided(owner)) if members and there else None
-        seen = Snapshot(
-            pods,
-            known,
-            wanted=members.owner.size if members else max((len(job.hosts) for job in known or ()), default=1),
-            epoch=self.ledger.epoch,
-            ended=self.ledger.ended(owner),
-            taken=frozenset(self._taken_from(owner, now)),
-            nodes={node: self.pool.health(node) for node in _nodes(pods, known or ())},
-            open=self.ledger.open,
-            problem=self.ledger.problem or "what Slurm holds is being read",
-            force=self.pool.settings.terminating_forever == "delete",
-            now=now,
-        )
-        if members and members.owner.size > 1:
-            seen = replace(seen, partial_since=self._partial_since(owner, seen))
-        if wish is not None and any(not pod.node for pod in pods):
-            obstacle = self._obstacle(owner, now) or wish.obstacle
-            unfit = {node: why for node in _slots(known or ()) if (why := self.prospects.refusal(wish, there[0], node))}
-            seen = replace(seen, room=wish.room, obstacle=obstacle, unfit=unfit)
-        return Case(owner, members, seen, wish)
-
-    def _pod(self, pod: Pod, members: Members) -> allocation.Pod:
-        where = self.binding.where(pod)
-        return allocation.Pod(
-            pod.metadata.uid,
-            where.node,
-            where.job,
-            where.epoch,
-            rank=where.slot if where.node else members.rank(pod),
-            leaving=pod.leaving or pod.metadata.uid in members.ghosts,
-            foreign=members.foreign,
-        )
-
-    def _partial_since(self, owner: str, seen: Snapshot) -> float | None:
-        """Return since when a gang that we have bound a part of is not whole."""
-        bound = sum(1 for pod in seen.pods if pod.node)
-        if owner in self._gangs and bound >= seen.wanted:
-            self._gangs[owner] = None
-        return self._gangs.get(owner) if bound else None
-
-    def _taken_from(self, owner: str, now: float) -> Iterable[str]:
-        """Return the nodes where a pin has found no room for long enough to know that there is none."""
-        since = self._taken.get(owner)
-        return (node for node, at in since.items() if at + TAKEN_AFTER <= now) if since and self.ledger.open else ()
-
-    def _obstacle(self, owner: str, now: float) -> Obstacle | None:
-        until, obstacle = self._refused.get(owner, (0.0, None))
-        return replace(obstacle, again=until - now) if obstacle is not None and until > now else None
-
-    def _avoided(self, owner: str) -> Collection[str]:
-        avoided, now = self._avoid.get(owner), asyncio.get_running_loop().time()
-        if not avoided:
-            return ()
-        return [node for node, until in avoided.items() if until > now]
+    def _all_bound(self, owner: str) -> bool:
+        members = self.owners.get(owner)
+        return members is not None and all(self.binding.where(pod).node for pod in members.pods.values())
 
     def _say(self, case: Case, steps: Iterable[Instruction]) -> None:
         if case.members is None:
@@ -232,7 +156,6 @@ class Placer:
         for act in acts:
             self.metrics.steps.labels(type(act).__name__).inc()
         turns = asyncio.Semaphore(AT_ONCE)
-        binds = [act for act in acts if isinstance(act, Bind)]
         done = [await self._safely(case, act) for act in acts if not isinstance(act, Bind | Pin | EndPod)]
 
         async def one(act: Instruction) -> bool:
@@ -240,8 +163,8 @@ class Placer:
                 return await self._safely(case, act)
 
         together = [act for act in acts if isinstance(act, Bind | Pin | EndPod)]
-        if len(binds) > 1:
-            self._gangs.setdefault(case.owner, case.seen.now)
+        if case.seen.wanted > 1 and any(isinstance(act, Bind) for act in acts):
+            self.sight.bound(case.owner)
         if len(together) == 1:
             done.append(await self._safely(case, together[0]))
         elif together:
@@ -289,7 +212,7 @@ class Placer:
                 self.ledger.doom(job)
                 return True
             case EndPod():
-                pod = case.members.pods.get(act.pod) if case.members else None
+                pod = case.pod(act.pod)
                 return pod is None or await self.binding.end(pod, act)
             case _:
                 raise TypeError(f"nothing is done for {act}")
@@ -309,8 +232,9 @@ class Placer:
         except PASSING:
             raise
         except ApiError as error:
-            return self._refuse(case.owner, error)
-        return self._made(case, job, Phase.RUNNING, epoch)
+            self.sight.refused(case.owner, str(error))
+            return True
+        return self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch)
 
     async def _submit(self, case: Case) -> bool:
         if case.wish is None:
@@ -321,38 +245,29 @@ class Placer:
         except PASSING:
             raise
         except ApiError as error:
-            return self._refuse(case.owner, error)
-        return self._made(case, job, Phase.QUEUED, epoch)
+            self.sight.refused(case.owner, str(error))
+            return True
+        return self._made(case.owner, wish, job, Phase.QUEUED, epoch=epoch)
 
-    def _made(self, case: Case, job: int, phase: Phase, epoch: str, host: str = "") -> bool:
+    def _made(self, owner: str, wish: Wish, job: int, phase: Phase, *, epoch: str, host: str = "") -> bool:
         if not job or self.ledger.epoch != epoch:  # whether it is of this life of slurmctld nobody knows
-            self.ledger.unsure(case.owner)
+            self.ledger.unsure(owner)
             return False
-        name = case.wish.request.name if case.wish else ""
-        self.ledger.made(case.owner, job, phase, name=name, pinned=bool(host), host=host)
-        return True
-
-    def _refuse(self, owner: str, error: ApiError) -> bool:
-        until = asyncio.get_running_loop().time() + REFUSED_FOR
-        self._refused[owner] = until, Obstacle("Refused", f"Slurm refuses it: {error}", REFUSED_FOR)
+        self.ledger.made(owner, job, phase, name=wish.request.name, pinned=bool(host), host=host)
         return True
 
     async def _look_up(self, case: Case, job: int) -> bool:
-        request = case.wish.request if case.wish else None
-        if request is None:
+        wish = self.sight.wish_of(case)
+        if wish is None:
             return False
         try:
-            found = await allocations.layout(self.slurm, job, request)
+            found = await allocations.layout(self.slurm, job, wish.request)
         except NotFound:  # it has ended, or has just not begun
             self.ledger.unsure(case.owner)
             return False
         self.ledger.looked(job, {node: found[node] for node in sorted(found, key=natural)})
-        self._granted(case)
+        self.prospects.granted(case.owner, wish, self.ledger.jobs(case.owner) or ())
         return True
-
-    def _granted(self, case: Case) -> None:
-        if case.wish is not None:
-            self.prospects.granted(case.owner, case.wish, self.ledger.jobs(case.owner) or ())
 
     async def _look_back(self, owner: str, job: int) -> bool:
         found = await jobs.job_states(self.slurm, [job])
@@ -365,9 +280,8 @@ class Placer:
         return True
 
     async def _bind(self, case: Case, act: Bind) -> bool:
-        pod = case.members.pods.get(act.pod) if case.members else None
-        entry = self.ledger.entry(act.job)
-        if pod is None or entry is None or case.wish is None:
+        pod, entry = case.pod(act.pod), self.ledger.entry(act.job)
+        if pod is None or entry is None:
             return True
         self.prospects.count(pod, act.node)
         if await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
@@ -378,33 +292,30 @@ class Placer:
         return True
 
     async def _pin(self, case: Case, act: Pin) -> bool:
-        if case.wish is None:
+        wish, epoch = self.sight.wish_of(case), self.ledger.epoch
+        if wish is None:
             return False
-        epoch = self.ledger.epoch
         try:
-            job = await allocations.pin(self.slurm, case.wish.request, act.node, act.slots)
+            job = await allocations.pin(self.slurm, wish.request, act.node, act.slots)
         except StillHeld:
             self.ledger.unsure(case.owner)
             return False
         except NoRoom:
-            self._taken.setdefault(case.owner, {}).setdefault(act.node, case.seen.now)
+            self.sight.pinned(case.owner, act.node, room=False)
             raise
-        self._taken.get(case.owner, {}).pop(act.node, None)
-        if not self._made(case, job, Phase.RUNNING, epoch, host=act.node):
+        self.sight.pinned(case.owner, act.node, room=True)
+        if not self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch, host=act.node):
             return False
         self.ledger.looked(job, {act.node: act.slots})
-        self._granted(case)
+        self.prospects.granted(case.owner, wish, self.ledger.jobs(case.owner) or ())
         for uid in act.pods:
-            pod = case.members.pods.get(uid) if case.members else None
-            if pod is not None:
+            if (pod := case.pod(uid)) is not None:
                 self.binding.moved(pod, act.node, job, epoch, owner=case.owner)
         return True
 
     async def _cancel(self, case: Case, act: Cancel) -> bool:
         log.debug("cancels", owner=case.owner, job=act.job, why=act.why)
-        now = asyncio.get_running_loop().time()
-        for node in act.avoid:
-            self._avoid.setdefault(case.owner, {})[node] = now + REFUSED_FOR
+        self.sight.avoid(case.owner, act.avoid)
         if not await self.binding.certain(case.members, self.ledger.entry(act.job)):
             return False
         with contextlib.suppress(NotFound):
@@ -426,11 +337,3 @@ class Placer:
                 except SlurmError as error:
                     log.debug("slurm was not nudged", why=str(error))
             await asyncio.sleep(NUDGE_EVERY)
-
-
-def _nodes(pods: Iterable[allocation.Pod], known: Iterable[Job]) -> set[str]:
-    return {pod.node for pod in pods if pod.node} | {node for job in known for node in job.hosts}
-
-
-def _slots(known: Iterable[Job]) -> set[str]:
-    return {node for job in known for node in job.slots or job.hosts}

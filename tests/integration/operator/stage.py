@@ -48,6 +48,8 @@ from kurm.operator.operator import Operator, Settings
 from kurm.operator.render.pods import Images
 
 CHART = Path(__file__).resolve().parents[3] / "charts/kurm"
+MUTATING = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+"""What helm, which asks no server here, has to be told is served."""
 OPERATOR = "system:serviceaccount:kurm-system:kurm-operator"
 TERMS = Terms(duration=12.0, renew_within=10.0, retry=1.0)
 ALLOCATABLE = {"cpu": "4", "memory": "4Gi", "pods": "110"}
@@ -71,8 +73,17 @@ def furnish(server: ApiServer) -> None:
     crds = sorted(CHART.glob("**/crds/*.yaml"))
     for path in crds:
         subprocess.run([*kubectl, "apply", "--server-side", "-f", str(path)], check=True, timeout=60)
-    chart = [str(binaries() / "helm"), "template", "kurm", str(CHART), "-n", "kurm-system", "-s", "templates/rbac.yaml"]
-    rendered = subprocess.run(chart, check=True, timeout=60, capture_output=True).stdout
+    templates = [f"--show-only=templates/{name}.yaml" for name in ("rbac", "schedulerpolicies")]
+    chart = [
+        str(binaries() / "helm"),
+        "template",
+        "kurm",
+        str(CHART),
+        "-n",
+        "kurm-system",
+        f"--api-versions={MUTATING}",
+    ]
+    rendered = subprocess.run([*chart, *templates], check=True, timeout=60, capture_output=True).stdout
     subprocess.run([*kubectl, "create", "namespace", "kurm-system"], check=True, timeout=60)
     subprocess.run([*kubectl, "apply", "-f", "-"], check=True, timeout=60, input=rendered)
     server._start(

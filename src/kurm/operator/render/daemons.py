@@ -57,17 +57,17 @@ def access(cluster: Cluster, part: Part, rules: Sequence[Json]) -> list[Json]:
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": wide(cluster, part),
+            "metadata": wide(cluster, part, names.cluster_role(part)),
             "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": names.cluster_role(part)},
             "subjects": subjects,
         },
     ]
 
 
-def wide(cluster: Cluster, part: Part) -> Json:
-    """Return the metadata of a cluster-wide object of a daemon's; its kind tells it from others of the name."""
+def wide(cluster: Cluster, part: Part, of: str) -> Json:
+    """Return the metadata of a daemon's cluster-wide object that binds the chart's one of that name."""
     return {
-        "name": names.wide(part, cluster.namespace, cluster.name),
+        "name": names.wide(of, cluster.namespace, cluster.name),
         "labels": labels(cluster.name, part),
         "annotations": {names.OWNER_UID: cluster.uid},
     }

@@ -40,8 +40,10 @@ class Part(StrEnum):
     SCHEDULER = "scheduler"
 
 
-DAEMONS = (Part.SYNCER, Part.SCHEDULER)
-"""Our own, which speak to Kubernetes."""
+POD_POLICY, CLAIM_POLICY, NAMESPACE_POLICY = (
+    f"kurm-{Part.SCHEDULER}-{what}" for what in ("pods", "claims", "namespaces")
+)
+"""The chart's policies: what a scheduler's pods may ask, what it may write of claims, which pods are its own."""
 
 
 def component(cluster: str, part: Part) -> str:
@@ -100,6 +102,16 @@ def cluster_role(part: Part) -> str:
     return f"kurm-{part}"
 
 
-def wide(part: Part, namespace: str, cluster: str) -> str:
-    """Return the name of a daemon's cluster-wide objects; it tells clusters of all namespaces apart."""
-    return f"kurm-{part}.{namespace}.{cluster}"
+WIDE = (
+    ("ClusterRoleBinding", cluster_role(Part.SYNCER)),
+    ("ClusterRoleBinding", cluster_role(Part.SCHEDULER)),
+    ("ValidatingAdmissionPolicyBinding", POD_POLICY),
+    ("ValidatingAdmissionPolicyBinding", CLAIM_POLICY),
+    ("MutatingAdmissionPolicyBinding", NAMESPACE_POLICY),
+)
+"""Kind of each cluster-wide object that a cluster may have, and what of the chart's it binds."""
+
+
+def wide(of: str, namespace: str, cluster: str) -> str:
+    """Return the name of a cluster-wide object that binds one of the chart's; it tells clusters apart."""
+    return f"{of}.{namespace}.{cluster}"

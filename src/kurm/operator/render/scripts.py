@@ -22,6 +22,14 @@ FOLDER = "/etc/slurm"
 """Where slurmctld's pod has the newest configuration, in force or not."""
 IN_FORCE = "/run/slurmctld/in-force"
 """Where it has the one in force: slurmctld's own scripts must not be those of a configuration that was refused."""
+PROLOG_TIMEOUT = 180
+"""Seconds, PrologTimeout where the start gate is: longer than the gate waits (120 s), and shorter than slurmctld and
+the kubelet bear with a slurmd that waits for a prolog before it reconfigures itself (docs/design/start-gate.md)."""
+REQUEUE = "nohold_on_prolog_fail"
+"""Part of SchedulerParameters, where the start gate is: a job that it sends away is to start elsewhere, and not to be
+held (slurm.conf(5))."""
+GATE_FOLDER = "/run/kurm/gate"
+"""Where a slurmd pod has its own annotations, in the file `annotations`."""
 NAME_LENGTH = 240
 """Letters of a script's file name. slurmd writes it with `.new` behind at first, and file systems take 255."""
 
@@ -46,6 +54,17 @@ EPILOG = Kind("Epilog", "epilog", "spec.scripts.epilog")
 PROLOG_SLURMCTLD = Kind("PrologSlurmctld", "prolog-slurmctld", "spec.scripts.prologSlurmctld")
 EPILOG_SLURMCTLD = Kind("EpilogSlurmctld", "epilog-slurmctld", "spec.scripts.epilogSlurmctld")
 
+_GATE = "prolog-start-gate"
+_GATE_TEXT = f"""\
+#!/bin/sh
+# Kurm's start gate, on each node before each job: where a pod of Kurm's scheduler is recorded, more is asked.
+# It stands beside slurm.conf and not in slurmd's image: a node with an older image would be drained for want of it.
+annotations={GATE_FOLDER}/annotations
+[ -e "$annotations" ] || exit 0  # this slurmd pod is older than the gate
+/usr/bin/grep -q '^gate\\.kurm\\.dev/' "$annotations"
+[ $? -eq 1 ] || exec /usr/local/sbin/start-gate
+"""
+
 
 @dataclass(frozen=True)
 class Hooks:
@@ -57,13 +76,17 @@ class Hooks:
     """Lines of slurm.conf."""
 
 
-def hooks(scripts: Scripts, config_maps: ConfigMaps) -> Hooks:
+def hooks(scripts: Scripts, config_maps: ConfigMaps, *, gate: bool = False) -> Hooks:
     """Return the files and lines of all scripts, in the order of the resource's lists and then of the keys.
 
-    Raises MissingError for a ConfigMap that is not there, SpecError for a script that Slurm could not run.
+    `gate`: whether the start gate runs, before all others. Raises MissingError for a ConfigMap that is not there,
+    SpecError for a script that Slurm could not run.
     """
     files: dict[str, str] = {}
     settings: list[Setting] = []
+    if gate:
+        files[_GATE] = _GATE_TEXT
+        settings.append(Setting(PROLOG.setting, _GATE))
     for kind, sources in (
         (PROLOG, scripts.prolog),
         (EPILOG, scripts.epilog),

@@ -24,6 +24,7 @@ from kurm.operator.render.pods import (
     template,
 )
 from kurm.operator.render.pods import selector as pod_selector
+from kurm.operator.render.scripts import GATE_FOLDER
 
 PORT = 6818
 START_SECONDS = 900
@@ -32,7 +33,13 @@ PROTECTION = {signals.PROTECTED: "true"}
 """The label of a pod that the eviction API refuses."""
 NEVER_REACHED = 1_000_000
 """Pods; more than any cluster has (slurm.conf(5), MaxNodeCount: 65533)."""
+LIVENESS_SECONDS = 240
+"""How long slurmd may be silent before the kubelet ends it, and all its jobs: longer than PrologTimeout, because it
+answers nobody while a reconfigure waits for a prolog."""
 _KEY_FOLDER = "/etc/slurm"
+_CGROUPS = "/run/kurm/cgroup"
+"""Where the start gate sees the node's cgroups (images/slurm/start_gate.py)."""
+_ANNOTATIONS: Json = {"apiVersion": "v1", "fieldPath": "metadata.annotations"}
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,9 @@ def _template(cluster: Cluster, node_set: NodeSet, slurmd_hash: str) -> Json:
         "volumes": [
             keys_volume("slurm-key", names.keys(cluster.name), names.SLURM_KEY, mode=0o400),
             users_volume,
+            # The start gate's. Always there: a scheduler that comes later must not replace every slurmd.
+            {"name": "gate", "downwardAPI": {"items": [{"path": "annotations", "fieldRef": _ANNOTATIONS}]}},
+            {"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}},
             *volumes,
         ],
     }
@@ -155,10 +165,14 @@ def _container(cluster: Cluster) -> Json:
             "httpGet": {"path": "/livez", "port": "slurmd"},
             "periodSeconds": 10,
             "timeoutSeconds": 10,
-            "failureThreshold": 6,
+            "failureThreshold": LIVENESS_SECONDS // 10,
         },
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "slurmd"}, "periodSeconds": 2, "timeoutSeconds": 5},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
         "securityContext": {"privileged": True},
-        "volumeMounts": [{"name": "slurm-key", "mountPath": _KEY_FOLDER, "readOnly": True}],
+        "volumeMounts": [
+            {"name": "slurm-key", "mountPath": _KEY_FOLDER, "readOnly": True},
+            {"name": "gate", "mountPath": GATE_FOLDER, "readOnly": True},
+            {"name": "cgroup", "mountPath": _CGROUPS, "readOnly": True},
+        ],
     }

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from kurm.operator.render import names
 from kurm.operator.render.errors import SpecError
 from kurm.operator.render.names import Part
 from kurm.operator.render.pods import EXCEPTIONS
 from unit.operator.render.demo import IMAGES, SCHEDULER, Json, cluster, everything, node_set, one, pods
 
 DEMO = everything(cluster(scheduler=SCHEDULER))
-CLUSTER_WIDE = {"ClusterRoleBinding"}
+CLUSTER_WIDE = {kind for kind, _ in names.WIDE}
 
 
 def _containers(of: Json) -> list[Json]:
@@ -82,9 +83,7 @@ def test_all_belongs_to_the_cluster() -> None:
     assert without == {
         ("PersistentVolumeClaim", "demo-controller"),
         ("PersistentVolumeClaim", "demo-database"),
-        ("ClusterRoleBinding", "kurm-syncer.slurm.demo"),
-        ("ClusterRoleBinding", "kurm-scheduler.slurm.demo"),
-    }
+    } | {(kind, names.wide(of, "slurm", "demo")) for kind, of in names.WIDE}
 
 
 def test_a_volume_that_is_not_to_be_kept_goes_with_the_cluster() -> None:

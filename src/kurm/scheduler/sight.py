@@ -1,0 +1,158 @@
+"""One owner as it is looked at: both sides at one moment, and what was learnt of it by trying."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kurm.domain import allocation
+from kurm.domain.allocation import Job, Obstacle, Snapshot
+from kurm.scheduler.binding import Binding
+from kurm.scheduler.ledger import Ledger
+from kurm.scheduler.objects import Pod
+from kurm.scheduler.owners import Members, Owners
+from kurm.scheduler.pool import Pool
+from kurm.scheduler.prospects import Prospects, Wish
+
+REFUSED_FOR = 30.0
+"""Seconds until what Slurm has refused is asked again: an administrator may have changed what it depends on."""
+TAKEN_AFTER = 4.0
+"""Seconds for which a pod that has lost its share of a node to others may try to have it back. P1 leaves it ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is decided about. `members` is None for an owner without pods, `wish` where nothing is asked for."""
+
+    owner: str
+    members: Members | None
+    seen: Snapshot
+    wish: Wish | None = None
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod of the owner's."""
+        return self.members.pods.get(uid) if self.members is not None else None
+
+
+class Sight:
+    """Looks. What it remembers of an owner is only what saves a vain try: a restart may forget it."""
+
+    def __init__(self, pool: Pool, owners: Owners, ledger: Ledger, binding: Binding, prospects: Prospects) -> None:
+        self._pool, self._owners, self._ledger = pool, owners, ledger
+        self._binding, self._prospects = binding, prospects
+        self._refused: dict[str, tuple[float, Obstacle]] = {}
+        self._avoid: dict[str, dict[str, float]] = {}
+        self._taken: dict[str, dict[str, float]] = {}  # by node, since when a pin finds no room there
+        self._gangs: dict[str, float | None] = {}  # bound in part since; None: it was whole
+
+    # What was learnt.
+
+    def refused(self, owner: str, why: str) -> None:
+        """Heed that Slurm has refused what an owner asks."""
+        self._refused[owner] = _now() + REFUSED_FOR, Obstacle("Refused", f"Slurm refuses it: {why}", REFUSED_FOR)
+
+    def avoid(self, owner: str, nodes: Iterable[str]) -> None:
+        """Heed that an owner could not use nodes that Slurm has given it."""
+        until = _now() + REFUSED_FOR
+        for node in nodes:
+            self._avoid.setdefault(owner, {})[node] = until
+
+    def pinned(self, owner: str, node: str, *, room: bool) -> None:
+        """Heed whether a node had room for what an owner's pods hold there."""
+        if not room:
+            self._taken.setdefault(owner, {}).setdefault(node, _now())
+        elif owner in self._taken:
+            self._taken[owner].pop(node, None)
+
+    def bound(self, owner: str) -> None:
+        """Heed that some pods of a gang are being bound."""
+        self._gangs.setdefault(owner, _now())
+
+    def forget(self, owner: str) -> None:
+        """Drop what was learnt of an owner that is gone."""
+        for table in (self._refused, self._avoid, self._taken, self._gangs):
+            table.pop(owner, None)
+
+    # What is seen.
+
+    def case(self, owner: str, wish: Wish | None = None) -> Case:
+        """Return an owner as it is now; `wish` is what a look a moment ago has found, if it still holds."""
+        members, known, now = self._owners.get(owner), self._ledger.jobs(owner), _now()
+        there = members.there() if members is not None else []
+        pods = tuple(self._pod(pod, members) for pod in there) if members is not None else ()
+        waits = any(not pod.node and not pod.leaving for pod in pods)
+        obstacle, room, unfit = None, False, {}
+        if waits and members is not None:
+            wish = wish or self.wish(owner, members, there)
+            obstacle, room = self._obstacle(owner, now) or wish.obstacle, wish.room
+            nodes = {node for job in known or () for node in job.slots or ()}
+            unfit = {node: why for node in nodes if (why := self._prospects.refusal(wish, there[0], node))}
+        size = members.owner.size if members is not None else 1
+        seen = Snapshot(
+            pods,
+            known,
+            wanted=size,
+            epoch=self._ledger.epoch,
+            ended=self._ledger.ended(owner),
+            nodes={node: self._pool.health(node) for node in _nodes(pods, known or ())},
+            unfit=unfit,
+            taken=self._taken_from(owner, now),
+            obstacle=obstacle,
+            open=self._ledger.open,
+            room=room,
+            problem=self._ledger.problem or "what Slurm holds is being read",
+            partial_since=self._partial_since(owner, pods, size) if size > 1 else None,
+            force=self._pool.settings.terminating_forever == "delete",
+            now=now,
+        )
+        return Case(owner, members, seen, wish)
+
+    def wish(self, owner: str, members: Members, there: list[Pod]) -> Wish:
+        """Return what to ask of Slurm for the pods of an owner that have not ended."""
+        avoided, now = self._avoid.get(owner), _now()
+        avoid = [node for node, until in avoided.items() if until > now] if avoided else ()
+        return self._prospects.wish(members, there, avoid=avoid)
+
+    def wish_of(self, case: Case) -> Wish | None:
+        """Return what to ask for the pods of a case, also where they are all bound; None if there are none."""
+        if case.wish is not None or case.members is None:
+            return case.wish
+        there = case.members.there()
+        return self.wish(case.owner, case.members, there) if there else None
+
+    def _pod(self, pod: Pod, members: Members) -> allocation.Pod:
+        where = self._binding.where(pod)
+        return allocation.Pod(
+            pod.metadata.uid,
+            where.node,
+            where.job,
+            where.epoch,
+            rank=where.slot if where.node else members.rank(pod),
+            leaving=pod.leaving or pod.metadata.uid in members.ghosts,
+            foreign=members.foreign,
+        )
+
+    def _partial_since(self, owner: str, pods: Iterable[allocation.Pod], size: int) -> float | None:
+        """Return since when a gang that we have bound a part of is not whole."""
+        bound = sum(1 for pod in pods if pod.node)
+        if owner in self._gangs and bound >= size:
+            self._gangs[owner] = None
+        return self._gangs.get(owner) if bound else None
+
+    def _taken_from(self, owner: str, now: float) -> frozenset[str]:
+        """Return the nodes where a pin has found no room for long enough to know that there is none."""
+        since = self._taken.get(owner)
+        if not since or not self._ledger.open:
+            return frozenset()
+        return frozenset(node for node, at in since.items() if at + TAKEN_AFTER <= now)
+
+    def _obstacle(self, owner: str, now: float) -> Obstacle | None:
+        until, obstacle = self._refused.get(owner, (0.0, None))
+        return replace(obstacle, again=until - now) if obstacle is not None and until > now else None
+
+
+def _nodes(pods: Iterable[allocation.Pod], known: Iterable[Job]) -> set[str]:
+    return {pod.node for pod in pods if pod.node} | {node for job in known for node in job.hosts}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
