@@ -203,6 +203,17 @@ class World:
                 await self._keeper
             self._keeper = None
 
+    async def bring_scheduler(self, within: float = 60.0) -> None:
+        """Start it, and wait until it is there: it answers, if only that it is not ready yet."""
+        await self.start_scheduler()
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", self._health_port)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
+
     async def ready(self, within: float) -> bool:
         """Wait until the scheduler says that it places pods; return whether it did in time."""
         end = time.monotonic() + within

@@ -222,6 +222,8 @@ class Ledger:
             entry = self._entry(one, one.signature.removeprefix(prefix), before)
             if before is None or before.job != entry.job:
                 changed.add(entry.owner)
+            if before is not None and before.owner != entry.owner:
+                changed.add(before.owner)
             self._put(entry)
         self._cancelled = {job: since for job, since in self._cancelled.items() if since >= begun}
         for owner in {*changed, *self._owners} if first or away else changed:
@@ -250,6 +252,9 @@ class Ledger:
         return Entry(owner, job, self.epoch, one.name, one.reason, ours=bool(before and before.ours), waited=waited)
 
     def _put(self, entry: Entry) -> None:
+        before = self._entries.get(entry.job.id)
+        if before is not None and before.owner != entry.owner:
+            self._drop(entry.job.id)  # slurmctld has forgotten that job, and has given its id to another's
         self._entries[entry.job.id] = entry
         self._mine[entry.job.id] = None
         while len(self._mine) > MINE:
