@@ -1,0 +1,168 @@
+"""Pods through a real Slurm's queue, on a real API server: placed, released, ended, pinned again."""
+
+import asyncio
+
+import pytest
+
+from integration.scheduler.stage import Stage, until
+from kurm.kube.resources import PODS, Key
+
+pytestmark = pytest.mark.timeout(180)
+
+
+async def test_a_pod_is_bound_and_its_job_ends_with_it(stage: Stage) -> None:
+    """squeue shows the pod by its name, the pod shows its job; when it has ended, so has the job."""
+    async with stage.scheduler():
+        await stage.pod("web")
+        await until(lambda: stage.bound("web"), 1)
+        pod = await stage.get("web")
+        assert {"web": ("RUNNING", "services", pod.spec.node_name)} == await stage.jobs()
+        assert pod.metadata.uid == pod.metadata.annotations["kurm.dev/allocation"]
+        await stage.end("web")
+        await until(stage.jobs, {})
+
+
+async def test_a_pod_that_finds_no_room_waits_in_the_queue(stage: Stage) -> None:
+    """It is told that it waits, and is bound when another pod leaves."""
+    async with stage.scheduler():
+        fillers = [f"filler-{number}" for number in range(3)]
+        for name in fillers:
+            await stage.pod(name, cpu="4")
+        await until(lambda: stage.bound(*fillers), 3)
+        await stage.pod("late", cpu="4")
+        await until(lambda: stage.reason("late"), "SlurmQueue")
+        assert "PENDING" == (await stage.jobs())["late"][0]
+        await stage.end("filler-1")
+        await until(lambda: stage.bound("late"), 1)
+        assert 3 == len(await stage.jobs())
+
+
+async def test_a_cancelled_job_ends_its_pod(stage: Stage) -> None:
+    """The pod is told why, and deleted with its grace."""
+    async with stage.scheduler():
+        await stage.pod("web")
+        await until(lambda: stage.bound("web"), 1)
+        await stage.scancel("web")
+        await until(lambda: stage.leaving("web"))
+        told = (await stage.get("web")).condition("DisruptionTarget")
+        assert told is not None
+        assert ("True", "SlurmJobEnded") == (told.status, told.reason)
+
+
+async def test_a_pod_deleted_by_force_frees_its_share(stage: Stage) -> None:
+    """Nobody confirms its end; the start gate of its node is what holds the next job."""
+    async with stage.scheduler():
+        await stage.pod("web")
+        await until(lambda: stage.bound("web"), 1)
+        await stage.kube.delete(PODS, Key(stage.place, "web"), grace=0)
+        await until(stage.jobs, {})
+
+
+async def test_a_restarted_scheduler_finds_what_it_left(stage: Stage) -> None:
+    """What is bound stays, what went meanwhile is released, what came is placed; nothing is asked for twice."""
+    async with stage.scheduler("one"):
+        for name in ("stays", "goes"):
+            await stage.pod(name)
+        await until(lambda: stage.bound("stays", "goes"), 2)
+    before = await stage.jobs()
+    await stage.end("goes")
+    await stage.pod("comes")
+    async with stage.scheduler("two"):
+        await until(lambda: stage.bound("comes"), 1)
+        await until(lambda: _names(stage), {"stays", "comes"})
+        assert before["stays"] == (await stage.jobs())["stays"]
+
+
+async def test_what_slurmctld_forgets_is_pinned_again(stage: Stage) -> None:
+    """kill -9 a moment after the binds: each pod has a job on its own node again, though others wait for it."""
+    async with stage.scheduler():
+        names = [f"web-{number}" for number in range(6)]
+        for name in names:
+            await stage.pod(name, cpu="2")
+        await until(lambda: stage.bound(*names), 6)
+        places = {name: await stage.node_of(name) for name in names}
+        await stage.crash_slurmctld()
+        await until(lambda: _places(stage), places)
+        await stage.pod("late", cpu="2")
+        await until(lambda: stage.reason("late"), "SlurmQueue")
+        assert places == {name: await stage.node_of(name) for name in names}
+        await stage.end("web-0")
+        await until(lambda: stage.bound("late"), 1)
+
+
+async def test_a_gang_is_bound_whole_or_not_at_all(stage: Stage) -> None:
+    """It waits for the last of its pods, then for the last of its nodes; one allocation holds all of it."""
+    async with stage.scheduler():
+        await stage.pod("other", cpu="4")
+        await until(lambda: stage.bound("other"), 1)
+        words = {"slurm.kurm.dev/gang": "ring", "slurm.kurm.dev/gang-size": "3"}
+        for number in range(2):
+            await stage.pod(f"ring-{number}", cpu="4", annotations=words)
+        await until(lambda: stage.reason("ring-0"), "GangIncomplete")
+        assert {"other"} == await _names(stage)
+        await stage.pod("ring-2", cpu="4", annotations=words)
+        await until(lambda: stage.reason("ring-2"), "SlurmQueue")
+        assert 0 == await stage.bound("ring-0", "ring-1", "ring-2")
+        await stage.end("other")
+        await until(lambda: stage.bound("ring-0", "ring-1", "ring-2"), 3)
+        assert {"ring"} == await _names(stage)
+        assert stage.nodes == [await stage.node_of(f"ring-{number}") for number in range(3)]
+        await stage.end("ring-0", "ring-1", "ring-2")
+        await until(stage.jobs, {})
+
+
+async def test_a_replaced_pod_of_a_gang_takes_its_slot(stage: Stage) -> None:
+    """The others run on; the allocation is the same."""
+    async with stage.scheduler():
+        await stage.gang("ring", 3, cpu="4")
+        ring = [f"ring-{number}" for number in range(3)]
+        await until(lambda: stage.bound(*ring), 3)
+        before, place = await stage.jobs(), await stage.node_of("ring-1")
+        await stage.end("ring-1")
+        words = {"slurm.kurm.dev/gang": "ring", "slurm.kurm.dev/gang-size": "3"}
+        await stage.pod("ring-1", cpu="4", annotations=words)
+        await until(lambda: stage.bound("ring-1"), 1)
+        assert place == await stage.node_of("ring-1")
+        assert before == await stage.jobs()
+
+
+async def test_a_gang_is_pinned_node_by_node(stage: Stage) -> None:
+    """slurmctld forgets one job for three pods; afterwards there is a job for each of its nodes."""
+    async with stage.scheduler():
+        await stage.gang("ring", 3, cpu="4")
+        ring = [f"ring-{number}" for number in range(3)]
+        await until(lambda: stage.bound(*ring), 3)
+        await stage.crash_slurmctld()
+        await until(lambda: _names(stage), {f"ring@{node}" for node in stage.nodes})
+
+
+async def test_a_foreign_pod_on_the_pool_has_its_share(stage: Stage) -> None:
+    """Somebody else has bound it: Slurm must not sell what it takes."""
+    async with stage.scheduler():
+        await stage.pod("guest", cpu="4", node=stage.nodes[0], scheduler="somebody")
+        await until(stage.jobs, {"guest": ("RUNNING", "pin", stage.nodes[0])})
+        await stage.end("guest")
+        await until(stage.jobs, {})
+
+
+async def test_without_slurm_pods_wait_and_are_told(stage: Stage) -> None:
+    """They are placed when it is back; what runs is not touched."""
+    async with stage.scheduler():
+        await stage.pod("runs")
+        await until(lambda: stage.bound("runs"), 1)
+        await asyncio.sleep(6)  # slurmctld saves its state every five seconds
+        await asyncio.to_thread(stage.machine.kill_controller)
+        await stage.pod("waits")
+        await until(lambda: stage.reason("waits"), "SlurmAway")
+        await asyncio.to_thread(stage.machine.start_slurmctld)
+        await until(lambda: stage.bound("runs", "waits"), 2)
+        await until(lambda: _names(stage), {"runs", "waits"})
+        assert not await stage.leaving("runs")
+
+
+async def _names(stage: Stage) -> set[str]:
+    return set(await stage.jobs())
+
+
+async def _places(stage: Stage) -> dict[str, str]:
+    return {name: nodes for name, (state, _, nodes) in (await stage.jobs()).items() if state == "RUNNING"}
