@@ -126,7 +126,7 @@ class Checker:
         bare = without_allocation(told, bound, ending=True)
         for node, held in without(bare).items():
             size = told.nodes.get(node)
-            jobs = [job for job in told.jobs if node in job.holds]
+            jobs = [job for job in told.jobs if node in job.holds and job.sluid not in replay.revived]
             cpus = sum(job.holds[node].cpus for job in jobs) + sum(pod.seen.cpus for pod in held)
             memory = sum(job.holds[node].memory for job in jobs) + sum(pod.seen.memory for pod in held)
             if size is not None and (cpus > size.cpus or memory > size.memory):

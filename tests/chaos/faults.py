@@ -56,7 +56,7 @@ class Faults:
         while kind in self._last and len(kinds) > len(self._last):
             kind = self.dice.choices(kinds, weights)[0]
         # Whoever is killed each time before it has come up proves nothing.
-        killers = {self.kill_scheduler, self.kill_scheduler_at_a_step, self.both}
+        killers: set[Callable[[], Awaitable[None]]] = {self.kill_scheduler, self.kill_scheduler_at_a_step, self.both}
         self._last = killers if kind in killers else set()
         await kind()
         await asyncio.sleep(max(0.0, begun + period - asyncio.get_running_loop().time()))
@@ -96,7 +96,7 @@ class Faults:
         self.world.fault("kill", "scheduler")
         await self.world.kill_scheduler()
         await self._away()
-        await self.world.start_scheduler()
+        await self.world.bring_scheduler()
         self.world.fault("kill", "scheduler", over=True)
 
     async def kill_scheduler_at_a_step(self) -> None:
@@ -112,7 +112,7 @@ class Faults:
         if not await self._trap(Trap(pattern, kill, before=before, lost=not before)):
             await kill()
         await self._away()
-        await self.world.start_scheduler()
+        await self.world.bring_scheduler()
         self.world.fault("kill", "scheduler", over=True)
 
     async def kill_api_server(self) -> None:
@@ -163,7 +163,7 @@ class Faults:
         await self.world.kill_scheduler()
         self.world.fault("kill", "slurmctld")
         await self.world.kill_slurmctld()
-        starts = [(self.world.start_slurmctld, "slurmctld"), (self.world.start_scheduler, "scheduler")]
+        starts = [(self.world.start_slurmctld, "slurmctld"), (self.world.bring_scheduler, "scheduler")]
         self.dice.shuffle(starts)
         for start, target in starts:
             await self._away()

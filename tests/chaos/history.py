@@ -88,6 +88,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that it asks for, or holds."""
     memory: int = 0
     slots: int = 1
+    started: float = 0.0
+    """By the same clock as all, in whole seconds of the wall clock; 0 while it waits."""
     excluded: tuple[str, ...] = ()
     """Nodes on which it must not start."""
     holds: dict[str, Share] = {}

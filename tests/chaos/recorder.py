@@ -154,7 +154,9 @@ class Questions:
         if status != 0 or "NodeName=" not in text:
             self.history.add(SlurmSilent(at=at, asked=asked, why=words.strip()[-200:]))
             return
-        self.told = SlurmTold(at=at, asked=asked, jobs=scontrol.jobs(text), nodes=scontrol.nodes(text), gate=gate)
+        self.told = SlurmTold(
+            at=at, asked=asked, jobs=scontrol.jobs(text, clock.of_wall), nodes=scontrol.nodes(text), gate=gate
+        )
         self.history.add(self.told)
 
     async def _scontrol(self) -> tuple[int, str, str]:

@@ -70,6 +70,8 @@ class Replay:
     quiet_since: float | None = None
     returned: float | None = None
     """When slurmctld answered first after its last death; None before any, and while it is away."""
+    revived: set[str] = field(default_factory=set)
+    """SLUIDs of jobs that had ended, and which slurmctld took for running when it came back with an older state."""
     opened: bool = True
     """Whether the scheduler has opened the partitions since then."""
     expected: dict[str, str] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class Replay:
     ends: dict[str, str] = field(default_factory=dict)
     """The kind of the first deed that ends a pod, by UID; it may come before the watch has seen the pod."""
     _dead: bool = False
+    _died: float = float("-inf")
 
     def tell(self, event: Event) -> None:
         """Take in the next event."""
@@ -91,6 +94,7 @@ class Replay:
                 self._do(event)
             case Fault(target="slurmctld", kind="kill"):
                 self._dead, self.returned, self.opened = not event.over, None, False
+                self._died = self._died if event.over else event.at
             case Request(to="init", method="POST") if event.status == 200:
                 self.opened = True
             case Quiet():
@@ -135,9 +139,11 @@ class Replay:
             self._end(deed.subject, deed.at, deed.kind)
 
     def _hear(self, told: SlurmTold) -> None:
-        self.told = told
         if not self._dead and self.returned is None:
             self.returned = told.asked
+            known = {job.sluid for job in self.told.jobs if job.holding} if self.told else set()
+            self.revived = {job.sluid for job in told.jobs if job.started <= self._died} - known
+        self.told = told
         for owner in [owner for owner, taken in self.taken.items() if taken.done and taken.done < told.asked]:
             # It has one again (or still: slurmctld has forgotten), so what holds for all holds for it.
             if any(job.owner == owner and job.holding and not leaves(job) for job in told.jobs):

@@ -20,8 +20,10 @@ ROUND = 10
 """Cycles between two quiet phases."""
 QUIET = 15.0
 """Seconds of a quiet phase."""
-WARM = 8.0
+WARM = 6.0
 """Seconds of load before the first fault."""
+READY = 20.0
+"""Seconds, the most that a fault waits for a scheduler that is coming up. It takes about one."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,13 @@ async def run(folder: Path, plan: Plan) -> Result:
         async with _beside(kubelet.run(), load.sweep()):
             left = plan.kills
             async with _beside(load.run()):
+                await made.ready(60.0)
                 await asyncio.sleep(WARM)
             while True:
                 async with _beside(load.run()):
                     for _ in range(min(ROUND, left)):
+                        # On a busy machine all takes longer, and who is killed before it is up proves nothing.
+                        await made.ready(READY)
                         await faults.cycle()
                         left -= 1
                 await quiet(made, load)

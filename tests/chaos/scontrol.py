@@ -1,6 +1,8 @@
 """Slurm's truth in its own words: `scontrol --detail --oneliner show job`, and `show node`, read."""
 
 import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 
 from chaos.history import Job, Machine, Share
 from kurm.slurm.hostlist import expand
@@ -13,13 +15,13 @@ _SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+)")
 _UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
-def jobs(text: str) -> tuple[Job, ...]:
-    """Return the jobs that have not ended."""
-    found = (job(line) for line in text.splitlines() if line.startswith("JobId="))
+def jobs(text: str, clock: Callable[[float], float]) -> tuple[Job, ...]:
+    """Return the jobs that have not ended; `clock` turns seconds since 1970 into the history's."""
+    found = (job(line, clock) for line in text.splitlines() if line.startswith("JobId="))
     return tuple(one for one in found if one is not None)
 
 
-def job(line: str) -> Job | None:
+def job(line: str, clock: Callable[[float], float]) -> Job | None:
     """Return one job; None if it has ended."""
     fields = dict(_FIELD.findall(line))
     state = fields.get("JobState", "")
@@ -37,10 +39,16 @@ def job(line: str) -> Job | None:
         signature=fields.get("AdminComment", ""),
         cpus=int(wanted.get("cpu", 0)),
         memory=int(wanted.get("mem", 0)),
+        started=clock(_seconds(fields["StartTime"])) if state != "PENDING" else 0.0,
         slots=int(fields.get("NumTasks", "1") or 1),
         excluded=tuple(expand(fields["ExcNodeList"])) if fields.get("ExcNodeList", "(null)") != "(null)" else (),
         holds=shares(line),
     )
+
+
+def _seconds(stamp: str) -> float:
+    """Return seconds since 1970 of a time of Slurm's; the images' clock is UTC."""
+    return datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp() if stamp != "Unknown" else 0.0
 
 
 def shares(line: str) -> dict[str, Share]:

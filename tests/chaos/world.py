@@ -29,7 +29,7 @@ from msgspec import convert
 from chaos.history import Clock, Fault, History
 from chaos.recorder import Questions, Watch
 from chaos.relay import Relay, Streams
-from integration.apiserver import ApiServer, binaries
+from integration.apiserver import ApiServer, binaries, free_ports
 from integration.images.machine import OURS, Machine
 from integration.proxy import Proxy
 from kurm.domain.partition import Partition
@@ -173,7 +173,7 @@ class World:
             "controller": f"http://127.0.0.1:{self._init_port}/",
             "kubeconfig": str(self.folder / "scheduler.kubeconfig"),
             "identity": "demo-scheduler-0",
-            "port": "0",
+            "port": str(self._health_port),
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         command = [sys.executable, *(self.scheduler_words or ENTRY), "scheduler", *words]
@@ -204,6 +204,33 @@ class World:
                 await self._keeper
             self._keeper = None
 
+    async def bring_scheduler(self, within: float = 60.0) -> None:
+        """Start it, and wait until it is there: it answers, if only that it is not ready yet."""
+        await self.start_scheduler()
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", self._health_port)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
+
+    async def ready(self, within: float) -> bool:
+        """Wait until the scheduler says that it places pods; return whether it did in time."""
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError, EOFError, TimeoutError):
+                async with asyncio.timeout(2.0):
+                    reader, writer = await asyncio.open_connection("127.0.0.1", self._health_port)
+                    try:
+                        writer.write(b"GET /readyz HTTP/1.1\r\nHost: scheduler\r\nConnection: close\r\n\r\n")
+                        if b" 200 " in await reader.readline():
+                            return True
+                    finally:
+                        writer.close()
+            await asyncio.sleep(0.1)
+        return False
+
     def pids(self, target: str) -> list[int]:
         """Return the processes of a program."""
         match target:
@@ -227,6 +254,7 @@ class World:
         self.history.add(Fault(at=at, kind=kind, target=target, detail=detail, over=over))
 
     _init_port: int = 0
+    _health_port: int = field(default_factory=lambda: free_ports(1)[0])
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["World"]:

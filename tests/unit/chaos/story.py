@@ -17,6 +17,8 @@ from chaos.history import (
     ordered,
 )
 
+LATE = 1000.0
+"""When a job has started of which nothing is said: after slurmctld's last death."""
 NODES = {"n1": Machine(8, 16_000), "n2": Machine(8, 16_000)}
 
 
@@ -34,7 +36,7 @@ def pod(at: float, uid: str = "a", *, node: str = "", cpus: int = 2, **more: obj
 def job(owner: str, node: str = "", *, id: int = 1, cpus: int = 2, name: str = "", **more: object) -> Job:  # noqa: A002
     """Return a job of an owner ("" for nobody's): it runs on a node, or waits if there is none."""
     holds = {node: Share(cpus=cpus, memory=100 * cpus)} if node else {}
-    fields: dict[str, object] = {"state": "RUNNING" if node else "PENDING", "sluid": f"s{id}"} | more
+    fields: dict[str, object] = {"state": "RUNNING" if node else "PENDING", "sluid": f"s{id}", "started": LATE} | more
     signature = f"kurm:c:{owner}" if owner else ""
     return Job(id=id, name=name or owner, signature=signature, cpus=cpus, holds=holds, **fields)  # type: ignore[arg-type]
 

@@ -113,6 +113,14 @@ def test_p3_what_a_pod_holds_is_given_to_a_batch_job() -> None:
     assert "hold 10 and 1000" in breach.sentence
 
 
+def test_p3_a_job_that_had_ended_is_not_given_anything_when_slurmctld_takes_it_for_running() -> None:
+    """Its state was saved before the job ended and the pod got its place; no slurmd knows of the job any more."""
+    old = job("", "n1", id=9, cpus=8, started=2.0)
+    life = told(3, old), pod(4, node="n1"), told(4.5, job("a", "n1", started=4.0)), KILL, BACK
+    assert promises(*life, told(7, old)) == []
+    assert promises(*life, told(7, job("", "n1", id=10, cpus=8, started=6.0))) == ["P3"]
+
+
 def test_p3_memory_counts_too() -> None:
     """CPUs would suffice."""
     assert promises(pod(1, node="n1", memory=15_950), told(2, job("", "n1", cpus=1))) == ["P3"]

@@ -1,10 +1,12 @@
 """Slurm's own words are read as they come from scontrol 26.05 (its output, shortened)."""
 
 from chaos import scontrol
-from chaos.history import Job, Machine, Share
+from chaos.history import Clock, Job, Machine, Share
 
+CLOCK = Clock(0.0, 60.0).of_wall
 RUNNING = (
-    "JobId=2 JobName=load/gang-1.g SLUID=s6P9 UserId=slurm(401) Priority=7 JobState=RUNNING Reason=None "
+    "JobId=2 StartTime=1970-01-01T00:01:40 JobName=load/gang-1.g SLUID=s6P9 UserId=slurm(401) Priority=7 "
+    "JobState=RUNNING Reason=None "
     "AllocNode:Sid=localhost:87 ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-4] NumNodes=4 NumCPUs=21 NumTasks=7 "
     "CPUs/Task=3 ReqTRES=cpu=21,mem=6.5G,node=1,billing=21 Partition=services Socks/Node=* JOB_GRES=(null) "
     "Nodes=n1 CPU_IDs=2-7 Mem=1800 GRES= Nodes=n[2-3] CPU_IDs=0-4,6 Mem=1800 GRES= Nodes=n4 CPU_IDs=0 Mem=900 GRES= "
@@ -34,16 +36,17 @@ def test_a_job_tells_what_it_holds_of_each_node() -> None:
         signature="kurm:11-22:load/gang-1",
         cpus=21,
         memory=6656,
+        started=40.0,
         slots=7,
         holds=holds,
     )
-    assert (expected,) == scontrol.jobs(RUNNING)
+    assert (expected,) == scontrol.jobs(RUNNING, CLOCK)
     assert expected.owner == "load/gang-1"
 
 
 def test_a_job_that_waits_holds_nothing() -> None:
     """It says what it asks for, and where it must not go."""
-    (found,) = scontrol.jobs(WAITING)
+    (found,) = scontrol.jobs(WAITING, CLOCK)
     assert (
         found.holds,
         found.cpus,
@@ -55,7 +58,7 @@ def test_a_job_that_waits_holds_nothing() -> None:
 
 def test_a_job_that_has_ended_is_none() -> None:
     """It is told of until MinJobAge is over."""
-    assert scontrol.jobs(RUNNING.replace("=RUNNING", "=CANCELLED")) == ()
+    assert scontrol.jobs(RUNNING.replace("=RUNNING", "=CANCELLED"), CLOCK) == ()
 
 
 def test_a_node_takes_jobs_unless_it_is_drained_or_down() -> None:
