@@ -190,10 +190,10 @@ _FIELDS: Mapping[str, str] = {
 }
 """What asks can differ in, the plainest first, and how it is told."""
 _WIDER: Mapping[str, str] = {
-    "selector": "node selector",
-    "required": "required node affinity",
-    "tolerations": "tolerations",
-    "wishes": "GRES",
+    "selector": "another node selector",
+    "required": "another required node affinity",
+    "tolerations": "other tolerations",
+    "wishes": "other GRES",
 }
 """What constraints can differ in."""
 
@@ -205,5 +205,5 @@ def _difference(pod: str, one: Ask, model: str, other: Ask) -> str:
         if mine != theirs:
             return f"pod {pod} asks {words.format(mine)}, pod {model} {words.format(theirs)}"
     fields = (field for field in _WIDER if getattr(one.constraint, field) != getattr(other.constraint, field))
-    what = _WIDER.get(next(fields, ""), "") or ("host ports" if one.ports != other.ports else "resources")
-    return f"pod {pod} asks for other {what} than pod {model}"
+    what = _WIDER.get(next(fields, ""), "") or ("other host ports" if one.ports != other.ports else "other resources")
+    return f"pod {pod} asks for {what} than pod {model}"

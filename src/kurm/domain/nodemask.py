@@ -113,10 +113,18 @@ class Answers(Generic[Q]):
     """
 
     def __init__(
-        self, holds: Callable[[Q, int], bool], all_of: Callable[[Q], Iterable[int]], most: int = _QUESTIONS
+        self,
+        holds: Callable[[Q, int], bool],
+        all_of: Callable[[Q], Iterable[int]],
+        *,
+        most: int = _QUESTIONS,
+        journal: int = _JOURNAL,
     ) -> None:
-        """`holds(question, place)` says it of one node, `all_of(question)` names the places of which it holds."""
-        self._holds, self._all_of, self._most = holds, all_of, most
+        """`holds(question, place)` says it of one node, `all_of(question)` names the places of which it holds.
+
+        `most` questions are remembered, and at least the last `journal` changes.
+        """
+        self._holds, self._all_of, self._most, self._length = holds, all_of, most, journal
         self._known: dict[Q, tuple[int, int]] = {}  # the mask, and up to where the journal is in it
         self._journal: list[int] = []  # places; of a node that has less than before its complement
         self._start = 0
@@ -158,9 +166,9 @@ class Answers(Generic[Q]):
     def _write(self, entry: int) -> None:
         if self._known:
             self._journal.append(entry)
-            if len(self._journal) > 2 * _JOURNAL:
-                del self._journal[:_JOURNAL]
-                self._start += _JOURNAL
+            if len(self._journal) > 2 * self._length:
+                del self._journal[: self._length]
+                self._start += self._length
 
     def _follow(self, question: Q, mask: int, upto: int) -> int:
         """Return the mask with what has changed; only how things are now counts, not in which order it came about."""
