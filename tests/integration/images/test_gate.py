@@ -77,6 +77,12 @@ def gate(machine: Machine) -> str:
     return found
 
 
+def external(*names: str) -> NewNode:
+    """Return nodes that need no slurmd."""
+    here = "127.0.0.1"
+    return NewNode(names=names, cpus=8, real_memory=1000, state="EXTERNAL", address=here, hostname="localhost")
+
+
 def pod(number: int, partition: str = "services", cpus: int = 8) -> JobRequest:
     """Return what a pod asks for: by itself a node of the test."""
     return JobRequest(f"ns/{partition}-{number}.uid", f"kurm:c:{partition}-{number}", 1, cpus, 100, partition=partition)
@@ -122,9 +128,7 @@ def prepare(machine: Machine, *, gate: bool) -> None:
 
     async def fill() -> None:
         async with opened(machine) as session:
-            place = {"address": "127.0.0.1", "hostname": "localhost", "state": "EXTERNAL"}
-            new = NewNode(names=tuple(f"n{n}" for n in range(PODS)), cpus=8, real_memory=1000, **place)
-            await create_nodes(session, new)
+            await create_nodes(session, external(*(f"n{number}" for number in range(PODS))))
             for number in range(WAITING):
                 await allocations.submit(session, pod(number, "batch"))
 
@@ -242,8 +246,7 @@ def test_an_ended_allocation_that_was_revived_is_seen_and_cancelled(machine: Mac
 
     async def begin() -> int:
         async with opened(machine) as session:
-            place = {"address": "127.0.0.1", "hostname": "localhost", "state": "EXTERNAL"}
-            await create_nodes(session, NewNode(names=("n1",), cpus=8, real_memory=1000, **place))
+            await create_nodes(session, external("n1"))
             return await allocations.allocate(session, pod(1))
 
     async def cancel(job: int) -> None:
