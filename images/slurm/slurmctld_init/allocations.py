@@ -28,7 +28,7 @@ FIELDS = {
 """Fields of ours and of squeue(1), --Format."""
 NUMBERS = frozenset({"id", "submitted", "started", "preempt", "ends"})
 SIGNALING = "SIGNALING"
-"""Told of a running job whose nodes are just being sent a signal, as at a preemption: of an external one for seconds."""
+"""Told of a running job whose nodes are being sent a signal, as at a preemption: of an external one for seconds."""
 COMMAND = (
     *("env", "SLURM_TIME_FORMAT=%s", "SQUEUE_FORMAT=", "squeue", "--noheader", "--all", f"--user={USER}"),
     f"--Format={','.join(f'{field}:{MARK}' for field in FIELDS.values())}",
