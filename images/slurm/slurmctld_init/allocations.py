@@ -22,10 +22,13 @@ FIELDS = {
     "submitted": "SubmitTime",
     "started": "StartTime",
     "preempt": "PreemptTime",
+    "ends": "EndTime",
     "signature": "admin_comment",
 }
 """Fields of ours and of squeue(1), --Format."""
-NUMBERS = frozenset({"id", "submitted", "started", "preempt"})
+NUMBERS = frozenset({"id", "submitted", "started", "preempt", "ends"})
+SIGNALING = "SIGNALING"
+"""Told of a running job whose nodes are being sent a signal, as at a preemption: of an external one for seconds."""
 COMMAND = (
     *("env", "SLURM_TIME_FORMAT=%s", "SQUEUE_FORMAT=", "squeue", "--noheader", "--all", f"--user={USER}"),
     f"--Format={','.join(f'{field}:{MARK}' for field in FIELDS.values())}",
@@ -33,13 +36,14 @@ COMMAND = (
 
 
 def parse(printed: str) -> list[dict[str, Any]]:
-    """Return the jobs that are ours; `preempt` only of those that were told to make room."""
+    """Return the jobs that are ours; `preempt` and `ends` only of those that were told to make room."""
     found: list[dict[str, Any]] = []
     for line in printed.splitlines():
         words = dict(zip(FIELDS, line.split(MARK), strict=False))
         if words.get("signature", "").startswith(OURS) and words["id"].isdecimal():
             job = {name: _number(word) if name in NUMBERS else word for name, word in words.items()}
-            found.append(job if job["preempt"] else {name: job[name] for name in job if name != "preempt"})
+            job["state"] = "RUNNING" if job["state"] == SIGNALING else job["state"]
+            found.append({name: job[name] for name in job if job["preempt"] or name not in {"preempt", "ends"}})
     return found
 
 

@@ -96,7 +96,9 @@ class Allocation(Narrow):
     started: int = 0
     """Of one that waits, when Slurm expects it to start; 0 if it does not know."""
     preempt: int = 0
-    """When it was told to make room for another, 0 if it was not: it is ended when its GraceTime is over."""
+    """When it was told to make room for another, 0 if it was not."""
+    ends: int = 0
+    """Of one that was told to make room: when its GraceTime is over. Slurm ends it then, up to ten seconds late."""
 
 
 class Allocations(Narrow):

@@ -18,6 +18,7 @@ from kurm.slurm.nodes import NewNode, create_nodes
 from kurm.slurm.session import Session
 from kurm.slurm.token import sign
 
+pytestmark = pytest.mark.timeout(240)
 PODS, WAITING = 300, 100
 GATED = """\
 ReconfigFlags=KeepPartState
@@ -77,6 +78,12 @@ def gate(machine: Machine) -> str:
     return found
 
 
+def external(*names: str) -> NewNode:
+    """Return nodes that need no slurmd."""
+    here = "127.0.0.1"
+    return NewNode(names=names, cpus=8, real_memory=1000, state="EXTERNAL", address=here, hostname="localhost")
+
+
 def pod(number: int, partition: str = "services", cpus: int = 8) -> JobRequest:
     """Return what a pod asks for: by itself a node of the test."""
     return JobRequest(f"ns/{partition}-{number}.uid", f"kurm:c:{partition}-{number}", 1, cpus, 100, partition=partition)
@@ -122,9 +129,7 @@ def prepare(machine: Machine, *, gate: bool) -> None:
 
     async def fill() -> None:
         async with opened(machine) as session:
-            place = {"address": "127.0.0.1", "hostname": "localhost", "state": "EXTERNAL"}
-            new = NewNode(names=tuple(f"n{n}" for n in range(PODS)), cpus=8, real_memory=1000, **place)
-            await create_nodes(session, new)
+            await create_nodes(session, external(*(f"n{number}" for number in range(PODS))))
             for number in range(WAITING):
                 await allocations.submit(session, pod(number, "batch"))
 
@@ -144,8 +149,8 @@ def crash(machine: Machine) -> list[str]:
     sys.stderr.write(f"{PODS} allocated in {time.monotonic() - begun:.2f} s\n")
     answered = time.monotonic()
     machine.slurm("scontrol", "update", "PartitionName=batch", "State=UP")
-    machine.kill_controller()
     assert time.monotonic() - answered < 1
+    machine.kill_controller()
     return nodes
 
 
@@ -242,8 +247,7 @@ def test_an_ended_allocation_that_was_revived_is_seen_and_cancelled(machine: Mac
 
     async def begin() -> int:
         async with opened(machine) as session:
-            place = {"address": "127.0.0.1", "hostname": "localhost", "state": "EXTERNAL"}
-            await create_nodes(session, NewNode(names=("n1",), cpus=8, real_memory=1000, **place))
+            await create_nodes(session, external("n1"))
             return await allocations.allocate(session, pod(1))
 
     async def cancel(job: int) -> None:

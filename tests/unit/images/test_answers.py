@@ -34,10 +34,10 @@ from kurm.slurm.token import Identity, sign
 
 KEY = bytes(range(32))
 SLURM = sign(KEY, "slurm", now=time.time())
-RUNNING = ("7", "ns/web.0a1b2c3d", "RUNNING", "None", "n[1-2]", "services", "100", "101", "N/A", "kurm:c:o")
-WAITING = ("8", "ns/web2.0a1b2c3e", "PENDING", "Priority", "", "services", "102", "N/A", "N/A", "kurm:c:p")
-PREEMPTED = ("9", "ns/web3.0a1b2c3f", "RUNNING", "None", "n3", "batch", "103", "104", "105", "kurm:c:q")
-FOREIGN = ("10", "mine", "RUNNING", "None", "n4", "batch", "103", "104", "N/A", "(null)")
+RUNNING = ("7", "ns/web.0a1b2c3d", "RUNNING", "None", "n[1-2]", "services", "100", "101", "N/A", "9", "kurm:c:o")
+WAITING = ("8", "ns/web2.0a1b2c3e", "PENDING", "Priority", "", "services", "102", "N/A", "N/A", "N/A", "kurm:c:p")
+PREEMPTED = ("9", "ns/web3.0a1b2c3f", "SIGNALING", "None", "n3", "batch", "103", "104", "105", "125", "kurm:c:q")
+FOREIGN = ("10", "mine", "RUNNING", "None", "n4", "batch", "103", "104", "N/A", "9", "(null)")
 
 
 def printed(*jobs: tuple[str, ...]) -> str:
@@ -173,4 +173,4 @@ def test_what_squeue_prints_is_read() -> None:
         0,
     )
     assert "preempt" not in waiting
-    assert preempted["preempt"] == 105
+    assert (preempted["state"], preempted["preempt"], preempted["ends"]) == ("RUNNING", 105, 125)
