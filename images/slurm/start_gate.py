@@ -233,7 +233,8 @@ class Gate:
         """Return why the job waits for these pods, or nothing if it need not."""
         known = jobs({self.job, *(pod.job for pod in running)})
         if known is None:
-            return f"{self._all(running)}: it still runs, and slurmctld does not say whether its job has ended"
+            unknown = f"{self._all(running)}: it still runs, and slurmctld does not say whether its job has ended"
+            return self.why or unknown
         self._known |= known
         mine = known.get(self.job)
         if mine is None or mine.state == "COMPLETING" or mine.state not in LIVE:

@@ -60,7 +60,10 @@ def clean(demo: Demo) -> Iterator[None]:
     for key in slurmd["metadata"]["annotations"]:
         if key.startswith("gate.kurm.dev/"):
             demo.kubectl("annotate", "pod", slurmd["metadata"]["name"], f"{key}-")
-    in_slurmctld(demo, "scancel", "--me")
+    for job in in_slurmctld(demo, "squeue", "--me", "-h", "-o", "%i %j").splitlines():
+        number, _, name = job.partition(" ")
+        if name.startswith("slurm/stubborn."):
+            in_slurmctld(demo, "scancel", number)
     demo.end_jobs()
     on_node(demo, "sed", "-i", "s/^WAIT = .*/WAIT = 120.0/", GATE)
     if "drain" in state(demo):
@@ -83,7 +86,11 @@ def state(demo: Demo) -> str:
 
 
 def placed(demo: Demo, *, cpus: int, grace: int) -> Placed:
-    """Run a pod that ignores SIGTERM, with a share of the node that is recorded there as the scheduler does it."""
+    """Run a pod that ignores SIGTERM, with a share of the node that is recorded there as the scheduler does it.
+
+    The scheduler itself leaves it alone, as it does every pod that belongs to its node.
+    """
+    node = json.loads(demo.kubectl("get", "node", NODE, "-o", "json"))["metadata"]["uid"]
     slurmd = next(pod for pod in demo.pods("slurmd") if pod["spec"]["nodeName"] == NODE)
     container = {
         "name": "stubborn",
@@ -94,7 +101,10 @@ def placed(demo: Demo, *, cpus: int, grace: int) -> Placed:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "stubborn"},
+        "metadata": {
+            "name": "stubborn",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": node}],
+        },
         "spec": {"nodeName": NODE, "terminationGracePeriodSeconds": grace, "containers": [container]},
     }
     demo.kubectl("apply", "-f", "-", stdin=json.dumps(pod))

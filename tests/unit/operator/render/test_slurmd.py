@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kurm.operator.render import names, slurmd
+from kurm.operator.render.scripts import PROLOG_TIMEOUT
 from unit.operator.render.demo import Json, cluster, configured, node_set
 
 busy = settings(deadline=None)  # the machine may be busy
@@ -47,6 +48,12 @@ def test_a_pod_survives_what_a_daemon_survives() -> None:
         ("node.kubernetes.io/unschedulable", "NoSchedule"),
     }
     assert _pod()["spec"]["priorityClassName"] == "system-node-critical"
+
+
+def test_a_prolog_may_hold_up_a_reconfigure_without_a_restart() -> None:
+    """A slurmd answers nobody while it waits for a prolog; its restart would end all jobs of the node."""
+    probe = _pod()["spec"]["containers"][0]["livenessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > PROLOG_TIMEOUT
 
 
 def test_the_template_hash_is_of_all_but_the_node() -> None:
