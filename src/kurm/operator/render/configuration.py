@@ -26,9 +26,12 @@ SMALLEST_TABLE, LARGEST_TABLE = 1024, 65536
 SILENCE = 300
 """Seconds, the least SlurmdTimeout: Slurm's own default."""
 
-PROMPT = "bf_interval=1,sched_interval=1"
-"""Of SchedulerParameters: what an ended pod leaves is a queued one's after 0.6 s. By default it is after up to 30 s,
-because external jobs' ends do not wake Slurm's loops."""
+PROMPT = (
+    "batch_sched_delay=0,bf_continue,bf_yield_interval=20000,bf_yield_sleep=50000,bf_max_job_test=200,"
+    "bf_job_part_count_reserve=10"
+)
+"""Of SchedulerParameters: a nudge starts jobs within a second, and the backfill scheduler holds up nobody who asks for
+free room. Each is measured in docs/design/scheduler-slurm.md."""
 
 _OURS = "# Rendered by Kurm from SlurmCluster {0.namespace}/{0.name}. Changes here are overwritten: change that.\n"
 
@@ -187,7 +190,12 @@ def _accounting(cluster: Cluster, kinds: frozenset[str]) -> list[Line]:
 
 def _scheduling() -> list[Line]:
     """How jobs start where pods are placed: soon after something is freed, and not over a container that still runs."""
-    return _lines(SchedulerParameters=f"{PROMPT},{scripts.REQUEUE}", PrologTimeout=str(scripts.PROLOG_TIMEOUT))
+    return _lines(
+        SchedulerParameters=f"{PROMPT},{scripts.REQUEUE}",
+        # The backfill scheduler says which job it has started: nothing else in the log does.
+        DebugFlags="HetJob",
+        PrologTimeout=str(scripts.PROLOG_TIMEOUT),
+    )
 
 
 def _cgroups(kinds: frozenset[str]) -> Conf:
