@@ -43,6 +43,7 @@ from kurm.scheduler.pool import Pool
 from kurm.scheduler.prospects import Prospects, Wish
 from kurm.scheduler.sight import Case, Sight
 from kurm.scheduler.telling import Telling
+from kurm.scheduler.volumes import Volumes
 from kurm.slurm import allocations, jobs
 from kurm.slurm.errors import ApiError, Behind, ControllerAway, NoRoom, NotFound, SlurmError, StillHeld, Unauthorized
 from kurm.slurm.session import Session as SlurmSession
@@ -75,6 +76,7 @@ class Placer:
         owners: Owners,
         ledger: Ledger,
         prospects: Prospects,
+        volumes: Volumes,
         binding: Binding,
         telling: Telling,
         metrics: Metrics,
@@ -82,6 +84,7 @@ class Placer:
     ) -> None:
         self.slurm, self.pool, self.owners, self.ledger = slurm, pool, owners, ledger
         self.prospects, self.binding, self.telling, self.metrics = prospects, binding, telling, metrics
+        self.volumes = volumes
         self.sight = Sight(pool, owners, ledger, binding, prospects)
         self._leads = leads
         queue: Queue[str] = Queue(backoff=BACKOFF)
@@ -108,6 +111,7 @@ class Placer:
         members = self.owners.get(owner)
         if members is not None:
             await self.binding.resolve(members.pods.values())
+            await self.volumes.read(members.pods.values())
         wish = None
         for _ in range(STEPS):
             case = self.sight.case(owner, wish)
@@ -299,6 +303,8 @@ class Placer:
         pod, entry = case.pod(act.pod), self.ledger.entry(act.job)
         if pod is None or entry is None:
             return True
+        if self.volumes.needs(pod).waiting and not await self.volumes.make(pod, act.node):
+            return False
         self.prospects.count(pod, act.node)
         if await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
             way = "queue" if entry.waited else "now"
