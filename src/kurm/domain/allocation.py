@@ -232,6 +232,14 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """Say of a pod what a person has to look at."""
+
+    pod: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Look again after so many seconds; nothing else will say that it is time."""
 
@@ -239,7 +247,9 @@ class Wait:
     reason: str
 
 
-Instruction: TypeAlias = Allocate | Submit | Amend | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Wait
+Instruction: TypeAlias = (
+    Allocate | Submit | Amend | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Report | Wait
+)
 
 
 def stage(seen: Snapshot) -> Stage:
@@ -333,8 +343,7 @@ def _cover(seen: Snapshot) -> Iterator[Instruction]:
         if free[pod.node]:
             free[pod.node] -= 1
         elif seen.nodes.get(pod.node, Health.DEAD) is Health.DEAD:
-            if pod.leaving and seen.force and not pod.foreign:
-                yield EndPod(pod.uid, "NodeDead", f"node {pod.node} is dead, and the pod stays Terminating", within=0.0)
+            yield from _on_dead_node(seen, pod)
         elif pod.job in seen.ended or (pod.job and pod.epoch == seen.epoch):
             yield from _after_end(seen, pod, forgotten)
         else:
@@ -344,6 +353,16 @@ def _cover(seen: Snapshot) -> Iterator[Instruction]:
         yield from (EndPod(pod.uid, "SlotTaken", TAKEN.format(node=node)) for pod in ending if not pod.leaving)
         if len(ending) < len(pods):
             yield Pin(node, len(pods) - len(ending), tuple(pod.uid for pod in pods if pod not in ending))
+
+
+def _on_dead_node(seen: Snapshot, pod: Pod) -> Iterator[Instruction]:
+    """Say what becomes of a bound pod whose node nobody hears of any more, and whose job is no more."""
+    if pod.foreign or not pod.leaving:
+        return
+    if seen.force:
+        yield EndPod(pod.uid, "NodeDead", f"node {pod.node} is dead, and the pod stays Terminating", within=0.0)
+    else:
+        yield Report(pod.uid, f"node {pod.node} is dead, and nobody can say that the pod is gone")
 
 
 def _after_end(seen: Snapshot, pod: Pod, forgotten: dict[str, list[Pod]]) -> Iterator[Instruction]:

@@ -25,6 +25,7 @@ from kurm.domain.allocation import (
     LookBack,
     Phase,
     Pin,
+    Report,
     Submit,
     Tell,
     Wait,
@@ -116,7 +117,7 @@ class Placer:
         for _ in range(STEPS):
             case = self.sight.case(owner, wish)
             steps = allocation.decide(case.seen)
-            acts = [step for step in steps if not isinstance(step, Tell | Wait)]
+            acts = [step for step in steps if not isinstance(step, Tell | Report | Wait)]
             self._say(case, steps)
             if not acts:
                 return self._settled(case, steps)
@@ -150,6 +151,9 @@ class Placer:
     def _say(self, case: Case, steps: Iterable[Instruction]) -> None:
         if case.members is None:
             return
+        for step in steps:
+            if isinstance(step, Report) and (pod := case.pod(step.pod)) is not None:
+                self.telling.report(pod, step.message)
         told = next((step for step in steps if isinstance(step, Tell)), None)
         if told is not None and case.seen.jobs:
             entry = self.ledger.entry(case.seen.jobs[0].id)

@@ -110,7 +110,7 @@ class Scheduler:
         self.owners.arriving = self.ahead.arriving
         self.telling = Telling(kube, self.pool, self._recorder, self.metrics, leads)
         volumes = Volumes(kube)
-        self.pool.pods.on_change(lambda change: volumes.heed(change))
+        self.pool.pods.on_change(volumes.heed)
         self.placer = Placer(
             slurm,
             pool=self.pool,
