@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from kurm.domain.allocation import Job, Phase
+from kurm.domain.owner import Job, Phase
 from kurm.slurm.controller import Allocation, Allocations, JobEvent
 from kurm.slurm.hostlist import expand
 
