@@ -130,7 +130,15 @@ def _choose(seen: Snapshot) -> tuple[tuple[Job, ...], list[Instruction]]:
             kept.append(job)
         else:
             ended.append(Cancel(job.id, "another job stands for the same pods"))
-    return tuple(kept), ended
+    # Of a gang's own job each slot is for a pod. One that has some too many, and others too few, slurmctld has revived.
+    bound = Counter(pod.node for pod in _bound(seen))
+    strays = [job for job in kept if needed and _stray(job, bound)]
+    ended += [Cancel(job.id, "it is of an earlier life of its gang") for job in strays]
+    return tuple(job for job in kept if job not in strays), ended
+
+
+def _stray(job: Job, bound: Counter[str]) -> bool:
+    return job.phase is Phase.RUNNING and not job.pinned and bool(Counter(_slots(job)) - bound)
 
 
 def _covers(job: Job, needed: Counter[str]) -> Counter[str]:

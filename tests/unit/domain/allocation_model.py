@@ -268,6 +268,17 @@ class World:
         for _ in range(4):
             self.look(owner, [])
 
+    def relive(self, owner: str) -> None:
+        """Have slurmctld come back with an allocation that has ended since it saved, and without the one after it."""
+        self.place(owner)
+        self.save()
+        for pod in [pod for pod in self.pods.values() if pod.owner == owner and pod.node]:
+            del self.pods[pod.uid]
+        self.look(owner, [])
+        self.batch(0)
+        self.place(owner)
+        self.crash_slurm()
+
     def open_gate(self) -> None:
         """Say that all that is bound is pinned, if it is."""
         if self.memory.epoch != str(self.slurm.epoch) or self.memory.jobs is None or self.slurm.open:

@@ -18,7 +18,7 @@ NUMBER = st.integers(0, 5)
 OWNER = st.sampled_from(sorted(OWNERS))
 EVENT = st.one_of(
     st.tuples(st.just("look"), OWNER, OUTCOMES),
-    st.tuples(st.sampled_from(["create", "place"]), OWNER),
+    st.tuples(st.sampled_from(["create", "place", "relive"]), OWNER),
     st.tuples(st.sampled_from(["read", "save", "crash", "crash_slurm", "open_gate"])),
     st.tuples(
         st.sampled_from(["delete", "finish", "scancel", "preempt", "lose_sight", "silence", "heal", "batch"]), NUMBER
