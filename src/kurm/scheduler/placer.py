@@ -13,7 +13,9 @@ from dataclasses import replace
 import structlog
 
 from kurm.domain import allocation
-from kurm.domain.allocation import (
+from kurm.domain.gangs import natural
+from kurm.domain.owner import Phase
+from kurm.domain.steps import (
     Allocate,
     Amend,
     Bind,
@@ -23,13 +25,12 @@ from kurm.domain.allocation import (
     Instruction,
     Look,
     LookBack,
-    Phase,
     Pin,
+    Report,
     Submit,
     Tell,
     Wait,
 )
-from kurm.domain.gangs import natural
 from kurm.kube.backoff import Backoff
 from kurm.kube.controller import DONE, Again, Controller, Result
 from kurm.kube.errors import KubeError
@@ -43,6 +44,7 @@ from kurm.scheduler.pool import Pool
 from kurm.scheduler.prospects import Prospects, Wish
 from kurm.scheduler.sight import Case, Sight
 from kurm.scheduler.telling import Telling
+from kurm.scheduler.volumes import Volumes
 from kurm.slurm import allocations, jobs
 from kurm.slurm.errors import ApiError, Behind, ControllerAway, NoRoom, NotFound, SlurmError, StillHeld, Unauthorized
 from kurm.slurm.session import Session as SlurmSession
@@ -75,6 +77,7 @@ class Placer:
         owners: Owners,
         ledger: Ledger,
         prospects: Prospects,
+        volumes: Volumes,
         binding: Binding,
         telling: Telling,
         metrics: Metrics,
@@ -82,6 +85,7 @@ class Placer:
     ) -> None:
         self.slurm, self.pool, self.owners, self.ledger = slurm, pool, owners, ledger
         self.prospects, self.binding, self.telling, self.metrics = prospects, binding, telling, metrics
+        self.volumes = volumes
         self.sight = Sight(pool, owners, ledger, binding, prospects)
         self._leads = leads
         queue: Queue[str] = Queue(backoff=BACKOFF)
@@ -108,11 +112,12 @@ class Placer:
         members = self.owners.get(owner)
         if members is not None:
             await self.binding.resolve(members.pods.values())
+            await self.volumes.read(members.pods.values())
         wish = None
         for _ in range(STEPS):
             case = self.sight.case(owner, wish)
             steps = allocation.decide(case.seen)
-            acts = [step for step in steps if not isinstance(step, Tell | Wait)]
+            acts = [step for step in steps if not isinstance(step, Tell | Report | Wait)]
             self._say(case, steps)
             if not acts:
                 return self._settled(case, steps)
@@ -146,6 +151,9 @@ class Placer:
     def _say(self, case: Case, steps: Iterable[Instruction]) -> None:
         if case.members is None:
             return
+        for step in steps:
+            if isinstance(step, Report) and (pod := case.pod(step.pod)) is not None:
+                self.telling.report(pod, step.message)
         told = next((step for step in steps if isinstance(step, Tell)), None)
         if told is not None and case.seen.jobs:
             entry = self.ledger.entry(case.seen.jobs[0].id)
@@ -299,6 +307,8 @@ class Placer:
         pod, entry = case.pod(act.pod), self.ledger.entry(act.job)
         if pod is None or entry is None:
             return True
+        if self.volumes.needs(pod).waiting and not await self.volumes.make(pod, act.node):
+            return False
         self.prospects.count(pod, act.node)
         if await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
             way = "queue" if entry.waited else "now"

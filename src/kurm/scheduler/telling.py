@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kurm.domain.allocation import Tell
+from kurm.domain.steps import Tell
 from kurm.kube.errors import Conflict, KubeError, NotFound
 from kurm.kube.events import Recorder, Severity
 from kurm.kube.queue import Queue
@@ -58,6 +58,12 @@ class Telling:
             before, at = self._told.get(uid, (None, 0.0))
             same = before is not None and before.reason == told.reason
             self._queue.add(uid, after=max(PATIENCE, at + AGAIN - self._now()) if same else PATIENCE)
+
+    def report(self, pod: Pod, message: str) -> None:
+        """Say of a pod what a person has to look at: an event."""
+        self._recorder.record(
+            OWN_PODS, pod, "TerminatingForever", message, action="Schedule", severity=Severity.WARNING
+        )
 
     async def run(self) -> None:
         """Write; never ends, cancel it."""

@@ -10,25 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kurm.domain.allocation import (
-    Allocate,
-    Bind,
-    Cancel,
-    Doom,
-    EndPod,
-    Health,
-    Instruction,
-    Job,
-    Look,
-    LookBack,
-    Obstacle,
-    Phase,
-    Pin,
-    Pod,
-    Snapshot,
-    Submit,
-    decide,
-)
+from kurm.domain.allocation import decide
+from kurm.domain.owner import Health, Job, Obstacle, Phase, Pod, Snapshot
+from kurm.domain.steps import Allocate, Bind, Cancel, Doom, EndPod, Instruction, Look, LookBack, Pin, Submit
 
 NODES = ("n1", "n2", "n3")
 SLOTS = 2
@@ -283,6 +267,17 @@ class World:
             self.create(owner)
         for _ in range(4):
             self.look(owner, [])
+
+    def relive(self, owner: str) -> None:
+        """Have slurmctld come back with an allocation that has ended since it saved, and without the one after it."""
+        self.place(owner)
+        self.save()
+        for pod in [pod for pod in self.pods.values() if pod.owner == owner and pod.node]:
+            del self.pods[pod.uid]
+        self.look(owner, [])
+        self.batch(0)
+        self.place(owner)
+        self.crash_slurm()
 
     def open_gate(self) -> None:
         """Say that all that is bound is pinned, if it is."""

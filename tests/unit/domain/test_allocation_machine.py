@@ -8,7 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from kurm.domain.allocation import Cancel, EndPod, Instruction, LookBack, Pin, Snapshot, Submit, decide
+from kurm.domain.allocation import decide
+from kurm.domain.owner import Snapshot
+from kurm.domain.steps import Cancel, EndPod, Instruction, LookBack, Pin, Submit
 from unit.domain.allocation_model import OWNERS, BrokenPromiseError, Decide, World
 
 OUTCOMES = st.lists(st.sampled_from(["done", "done", "done", "failed", "lost", "crash"]), max_size=4)
@@ -16,7 +18,7 @@ NUMBER = st.integers(0, 5)
 OWNER = st.sampled_from(sorted(OWNERS))
 EVENT = st.one_of(
     st.tuples(st.just("look"), OWNER, OUTCOMES),
-    st.tuples(st.sampled_from(["create", "place"]), OWNER),
+    st.tuples(st.sampled_from(["create", "place", "relive"]), OWNER),
     st.tuples(st.sampled_from(["read", "save", "crash", "crash_slurm", "open_gate"])),
     st.tuples(
         st.sampled_from(["delete", "finish", "scancel", "preempt", "lose_sight", "silence", "heal", "batch"]), NUMBER
