@@ -26,6 +26,8 @@ PLACE = "load"
 """Namespace of the pods."""
 AT_ONCE = Pace(gulp=0.0)
 """No change is left to gather: that would be a part of what is measured."""
+KUBELETS = 16
+"""Pods that are told Running at once: fewer would fall behind a fast scheduler, and the slow one alone would pay."""
 LOOK = 0.02
 """Seconds between looks at whether all is as it should be."""
 
@@ -97,7 +99,7 @@ class Load:
     async def run(self) -> AsyncIterator["Load"]:
         """Watch, and be the kubelet, within the block."""
         await self.kube.create(NAMESPACES, {"metadata": {"name": PLACE}})
-        tasks = [asyncio.create_task(self._cache.run()), *(asyncio.create_task(self._serve()) for _ in range(4))]
+        tasks = [asyncio.create_task(self._cache.run()), *(asyncio.create_task(self._serve()) for _ in range(KUBELETS))]
         try:
             await self._cache.wait_synced(60)
             yield self
