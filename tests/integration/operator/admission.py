@@ -7,7 +7,7 @@ Json = dict[str, Any]
 
 OURS = "slurm.kurm.dev/"
 NAMES = (
-    "account, partition, qos, time-limit, constraint, reservation, licenses, comment, exclusive, gres, gang, gang-size"
+    "account, comment, constraint, exclusive, gang, gang-size, gres, licenses, partition, qos, reservation, time-limit"
 )
 WORD = "letters, digits, _, . and -, with a letter or digit first"
 TIME = "minutes, [D-]HH:MM:SS or D-HH as in sbatch --time, a duration as 90m, 1h30m or 7d, or UNLIMITED"

@@ -26,7 +26,7 @@ from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.partition import Partition
 from kurm.domain.podspec import PodSpec
 from kurm.domain.schedulerspec import Scheduler
-from kurm.kube.errors import ApiError
+from kurm.kube.errors import ApiError, NotFound
 from kurm.kube.resources import NAMESPACES, Dynamic, Key, Object, Resource
 from kurm.kube.session import Patch, Session
 from kurm.operator.objects import SLURM_CLUSTERS, VOLUME_CLAIMS
@@ -100,6 +100,14 @@ CLASSES = Resource(
     Dynamic, group="scheduling.k8s.io", version="v1", kind="PriorityClass", plural="priorityclasses", namespaced=False
 )
 CLAIMS = VOLUME_CLAIMS.of(Dynamic)
+CRDS = Resource(
+    Object,
+    group="apiextensions.k8s.io",
+    version="v1",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    namespaced=False,
+)
 STORAGE_CLASSES = Resource(
     Object, group="storage.k8s.io", version="v1", kind="StorageClass", plural="storageclasses", namespaced=False
 )
@@ -338,8 +346,23 @@ class Older(ApiServer):
         super()._start(name, *arguments, *(more if name == "kube-apiserver" else ()))
 
 
+def _in(place: str, manifest: Json) -> Json:
+    return manifest | {"metadata": manifest["metadata"] | {"namespace": place}}
+
+
+async def _served(kube: Session) -> bool:
+    try:
+        await kube.list(SLURM_CLUSTERS)
+    except NotFound:
+        return False
+    return True
+
+
 async def test_an_older_kubernetes_has_a_scheduler_all_the_same(tmp_path: Path) -> None:
-    """Namespaces cannot opt in there, which the cluster says; all else is there."""
+    """Namespaces cannot opt in there, which the cluster says; all else is there.
+
+    What is left behind where Kurm is torn out keeps no pod from being made.
+    """
     with Older(tmp_path).run() as server:
         furnish(server, mutations=False)
         try:
@@ -352,5 +375,14 @@ async def test_an_older_kubernetes_has_a_scheduler_all_the_same(tmp_path: Path) 
                 (said,) = (one.message for one in (await stage.get_cluster()).status.conditions if one.type == "Ready")
                 assert said.startswith("MutatingAdmissionPolicyBinding kurm-scheduler-namespaces.")
                 assert said.endswith(".demo is left out: this Kubernetes has no such objects")
+            # Now the SlurmCluster is gone, and nobody has taken its bindings away.
+            async with Session(server.config()) as kube:
+                place = await namespace(kube, "left-behind")
+                for scheduler in ("default-scheduler", stage.place):
+                    await kube.create(DYNAMIC_PODS, _in(place, pod({"no-such": "thing"}, scheduler)))
+                await kube.delete(CRDS, Key("", "slurmclusters.kurm.dev"))
+                await until(lambda: _served(kube), expected=False)
+                for scheduler in ("default-scheduler", stage.place):
+                    await kube.create(DYNAMIC_PODS, _in(place, pod({"no-such": "thing"}, scheduler)))
         finally:
             server._end("kube-controller-manager")
