@@ -1,7 +1,7 @@
 """The load of the scheduler's bench: pods that are created at a rate, and a watch that says when each was bound.
 
-It is also what a kubelet would be to them: a pod that is bound is soon Running, and one that is to go has ended before
-its object goes.
+It is also what a kubelet would be to them: a pod that is to go has ended before its object goes, and, if it is wanted, one
+that is bound is soon Running.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class Shape:
 class Load:
     """Pods by name: when each was sent (time.monotonic()), when and where it was seen bound."""
 
-    def __init__(self, kube: Session, *, kubelet: bool = True) -> None:
+    def __init__(self, kube: Session, *, kubelet: bool = False) -> None:
         self.kube, self.kubelet = kube, kubelet
         self.sent: dict[str, float] = {}
         self.made: dict[str, float] = {}
