@@ -1,7 +1,7 @@
 """The load of the scheduler's bench: pods that are created at a rate, and a watch that says when each was bound.
 
-It is also what a kubelet would be to them: a pod that is to go has ended before its object goes, and, if it is wanted, one
-that is bound is soon Running.
+It is also what a kubelet would be to them: a pod that is to go has ended before its object goes, and, if it is wanted,
+one that is bound is soon Running.
 """
 
 import asyncio
