@@ -1,7 +1,7 @@
 """The load of the scheduler's bench: pods that are created at a rate, and a watch that says when each was bound.
 
-It is also what a kubelet would be to them: a pod that is bound is soon Running, and one that is to go has ended before
-its object goes.
+It is also what a kubelet would be to them: a pod that is to go has ended before its object goes, and, if it is wanted,
+one that is bound is soon Running.
 """
 
 import asyncio
@@ -26,6 +26,8 @@ PLACE = "load"
 """Namespace of the pods."""
 AT_ONCE = Pace(gulp=0.0)
 """No change is left to gather: that would be a part of what is measured."""
+KUBELETS = 16
+"""Pods that are told Running at once: fewer would fall behind a fast scheduler, and the slow one alone would pay."""
 LOOK = 0.02
 """Seconds between looks at whether all is as it should be."""
 
@@ -76,7 +78,7 @@ class Shape:
 class Load:
     """Pods by name: when each was sent (time.monotonic()), when and where it was seen bound."""
 
-    def __init__(self, kube: Session, *, kubelet: bool = True) -> None:
+    def __init__(self, kube: Session, *, kubelet: bool = False) -> None:
         self.kube, self.kubelet = kube, kubelet
         self.sent: dict[str, float] = {}
         self.made: dict[str, float] = {}
@@ -97,7 +99,7 @@ class Load:
     async def run(self) -> AsyncIterator["Load"]:
         """Watch, and be the kubelet, within the block."""
         await self.kube.create(NAMESPACES, {"metadata": {"name": PLACE}})
-        tasks = [asyncio.create_task(self._cache.run()), *(asyncio.create_task(self._serve()) for _ in range(4))]
+        tasks = [asyncio.create_task(self._cache.run()), *(asyncio.create_task(self._serve()) for _ in range(KUBELETS))]
         try:
             await self._cache.wait_synced(60)
             yield self
