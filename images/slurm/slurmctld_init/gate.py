@@ -5,7 +5,9 @@ where pods are placed slurm.conf has all partitions DOWN, with ReconfigFlags=Kee
 beside it says which states they are to have. The scheduler pins what is bound and opens the gate. If it is away the
 gate opens by itself after `wait` seconds: Slurm's own users shall not wait for ever.
 
-A reconfigure keeps states, so the gate stays open; partitions that are new to it get theirs at once.
+A reconfigure keeps states, so the gate stays open; partitions that are new to it get theirs at once. But KeepPartState
+means a restart, too: slurmctld reads from its file `part_state` that they were UP, and starts jobs in the second in
+which it returns. So that file is taken away before a start.
 """
 
 import asyncio
@@ -19,6 +21,8 @@ from slurmctld_init.commands import CommandError, Run
 
 FILE = "kurm-gate"
 NONE, CLOSED, OPEN = "none", "closed", "open"
+SAVED = ("part_state", "part_state.old")
+"""Where slurmctld (26.05, load_all_part_state) finds the states that partitions had."""
 AGAIN = 1.0
 """Seconds until partitions are set once more that could not be."""
 STATES = frozenset({"UP", "DOWN", "DRAIN", "INACTIVE"})
@@ -26,20 +30,28 @@ _NAME = re.compile(r"[\w.-]{1,256}")
 
 
 class Gate:
-    """`run` runs one of Slurm's commands."""
+    """`run` runs one of Slurm's commands; `saved` is the folder of slurmctld's state."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, saved: Path) -> None:
         self.state = NONE
-        self._run = run
+        self._run, self._saved = run, saved
         self._partitions: dict[str, str] = {}
+        self._wait = 0.0
         self._working = asyncio.Lock()
         self._waiting: asyncio.Task[None] | None = None
 
     def close(self, folder: Path) -> None:
-        """Take up what a configuration says, which slurmctld has just been started with."""
-        self._partitions, wait = read(folder)
+        """Take up what a configuration says, which slurmctld is about to be started with. Raises OSError."""
+        self._then(None)
+        self._partitions, self._wait = read(folder)
         self.state = CLOSED if self._partitions else NONE
-        self._then(self._open_later(wait) if self._partitions else None)
+        for name in SAVED if self._partitions else ():
+            (self._saved / name).unlink(missing_ok=True)
+
+    def wait(self) -> None:
+        """Open by itself when the time is over that the configuration gives the scheduler: slurmctld answers now."""
+        if self.state == CLOSED:
+            self._then(self._open_later(self._wait))
 
     def renew(self, folder: Path) -> None:
         """Take up what a configuration says, which slurmctld has just been reconfigured with."""

@@ -75,7 +75,7 @@ class Init:
         log.tell(self.hints.hear)
         log.tell(self.jobs.hear)
         self.commands = Commands(self.processes, lambda: self._environment)
-        self.gate = Gate(self.commands.run)
+        self.gate = Gate(self.commands.run, self.guard.folder)
         self.ending = False
         """Whether slurmctld was told to end: that is no fault of its configuration."""
         self._seen = ""
@@ -149,6 +149,7 @@ class Init:
             say("slurmctld was ended before it had saved all of its state: it starts with what there is")
         said: list[str] = []
         self.status.epoch = ""
+        self.gate.close(self.store.current)
         with self.log.listen() as lines:
             self._start(self._environment)
             while (line := await self._next(lines)) != STANDS:
@@ -156,7 +157,7 @@ class Init:
                     return words(said, hidden=self._hidden(found)) or "slurmctld ended and did not say why"
                 said.append(line)
         self.status.epoch = uuid.uuid4().hex
-        self.gate.close(self.store.current)
+        self.gate.wait()
         return None
 
     async def _next(self, lines: "asyncio.Queue[str]") -> str | None:

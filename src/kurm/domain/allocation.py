@@ -134,6 +134,8 @@ class Snapshot:
     obstacle: Obstacle | None = None
     open: bool = True
     """Whether slurmctld gives out nodes: not while what is bound is being pinned again after its restart."""
+    outdated: bool = False
+    """Whether its queued job excludes nodes that it may use by now."""
     room: bool = True
     """Whether some node is thought to have room without preemption."""
     problem: str = ""
@@ -153,6 +155,13 @@ class Allocate:
 @dataclass(frozen=True, slots=True)
 class Submit:
     """Ask for a job that waits in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """Change which nodes a queued job excludes."""
+
+    job: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +232,14 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """Say of a pod what a person has to look at."""
+
+    pod: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Look again after so many seconds; nothing else will say that it is time."""
 
@@ -230,7 +247,9 @@ class Wait:
     reason: str
 
 
-Instruction: TypeAlias = Allocate | Submit | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Wait
+Instruction: TypeAlias = (
+    Allocate | Submit | Amend | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Report | Wait
+)
 
 
 def stage(seen: Snapshot) -> Stage:
@@ -324,8 +343,7 @@ def _cover(seen: Snapshot) -> Iterator[Instruction]:
         if free[pod.node]:
             free[pod.node] -= 1
         elif seen.nodes.get(pod.node, Health.DEAD) is Health.DEAD:
-            if pod.leaving and seen.force and not pod.foreign:
-                yield EndPod(pod.uid, "NodeDead", f"node {pod.node} is dead, and the pod stays Terminating", within=0.0)
+            yield from _on_dead_node(seen, pod)
         elif pod.job in seen.ended or (pod.job and pod.epoch == seen.epoch):
             yield from _after_end(seen, pod, forgotten)
         else:
@@ -335,6 +353,16 @@ def _cover(seen: Snapshot) -> Iterator[Instruction]:
         yield from (EndPod(pod.uid, "SlotTaken", TAKEN.format(node=node)) for pod in ending if not pod.leaving)
         if len(ending) < len(pods):
             yield Pin(node, len(pods) - len(ending), tuple(pod.uid for pod in pods if pod not in ending))
+
+
+def _on_dead_node(seen: Snapshot, pod: Pod) -> Iterator[Instruction]:
+    """Say what becomes of a bound pod whose node nobody hears of any more, and whose job is no more."""
+    if pod.foreign or not pod.leaving:
+        return
+    if seen.force:
+        yield EndPod(pod.uid, "NodeDead", f"node {pod.node} is dead, and the pod stays Terminating", within=0.0)
+    else:
+        yield Report(pod.uid, f"node {pod.node} is dead, and nobody can say that the pod is gone")
 
 
 def _after_end(seen: Snapshot, pod: Pod, forgotten: dict[str, list[Pod]]) -> Iterator[Instruction]:
@@ -395,6 +423,8 @@ def _place(seen: Snapshot) -> Iterator[Instruction]:
     elif not jobs:
         yield from _ask(seen)
     elif jobs[0].phase is Phase.QUEUED:
+        if seen.outdated:
+            yield Amend(jobs[0].id)
         yield Tell("SlurmQueue", f"waits in Slurm's queue as job {jobs[0].id}")
     else:
         yield from _bind(seen, jobs[0])

@@ -132,6 +132,14 @@ class Nodes:
             self._file(1 << place, self._nodes.pop(place), None)
             self._enough.changed(place)
 
+    def fence(self, pool_taints: Collection[str]) -> None:
+        """Heed that other taints are the pool's own now."""
+        if self._pool != frozenset(pool_taints):
+            self._pool = frozenset(pool_taints)
+            for place, node in self._nodes.items():
+                self._file(1 << place, node, None)
+                self._file(1 << place, None, node)
+
     def verdicts(self, constraint: Constraint) -> tuple[Verdict, ...]:
         """Return a verdict for each share of its GRES that nodes have, the smallest share first.
 

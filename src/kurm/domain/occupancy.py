@@ -76,13 +76,9 @@ class Occupancy:
         else:
             self._allocatable[name] = allocatable
         place = self._roster.place(name)
-        if place is not None:
+        if place is not None:  # which may have been another node's before
             self._fitting.changed(place)
-
-    def seen(self, place: int) -> None:
-        """Heed that a place in the roster has got another node, or none."""
-        self._fitting.changed(place)
-        self._clashing.changed(place)
+            self._clashing.changed(place)
 
     def put(self, uid: str, node: str, resources: Resources, ports: Collection[Port] = ()) -> None:
         """Count a pod that has a node, or is just being bound; said again it is still one, elsewhere it moves."""

@@ -27,6 +27,7 @@ job's excluded nodes are out of date; so is the job altogether if `gres` is anot
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from kurm.domain.asks import Ask
 from kurm.domain.diagnosis import NAMED
@@ -42,6 +43,8 @@ EXAMPLES = 5
 """Nodes that are named for each reason, as a NodeSet's status has them."""
 _VERSIONS = 4096
 """Sets of excluded nodes whose versions are remembered."""
+_NUMBERS = count(1)
+"""Versions, of whichever Placing: a host list that somebody has kept must never be taken for another one's."""
 Volumes = Sequence[Sequence[Term]]
 """Of each bound volume, the terms of its node affinity."""
 
@@ -99,7 +102,10 @@ class Placing:
         self.occupancy = Occupancy(self._roster)
         self.room = Room(self._roster)
         self._versions: dict[tuple[int, int, int], int] = {}
-        self._version = 0
+
+    def fence(self, pool_taints: Collection[str]) -> None:
+        """Heed that the cluster's own NodeSets are fenced by other taints."""
+        self.nodes.fence(pool_taints)
 
     def put_node(self, node: Node) -> bool:
         """Take in a node that came or changed; return whether it is other than it was, for what is decided here."""
@@ -107,21 +113,15 @@ class Placing:
         changed = self.nodes.put(node)
         if changed:
             self.occupancy.node(node.name, node.allocatable)
-        place = self._roster.place(node.name)
-        if new and place is not None:
-            self.occupancy.seen(place)
-            self.room.seen(place)
+        if new:
+            self.room.seen(node.name)
         return changed
 
     def drop_node(self, name: str) -> None:
         """Take out a node that went from Kubernetes. Pods and grants on it stay counted, for when it comes back."""
-        place = self._roster.place(name)
-        if place is not None:
-            self.nodes.drop(name)
-            self.occupancy.node(name, None)
-            self._roster.drop(name)
-            self.occupancy.seen(place)
-            self.room.seen(place)
+        self.nodes.drop(name)
+        self.occupancy.node(name, None)
+        self._roster.drop(name)
 
     def prospect(self, ask: Ask, *, slots: int = 1, volumes: Volumes = (), avoid: Collection[str] = ()) -> Prospect:
         """Return what to ask of Slurm.
@@ -220,8 +220,7 @@ class Placing:
         if version is None:
             if len(self._versions) >= _VERSIONS:
                 self._versions.clear()
-            self._version += 1
-            version = self._versions[key] = self._version
+            version = self._versions[key] = next(_NUMBERS)
         return version
 
 

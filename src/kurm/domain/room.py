@@ -119,7 +119,7 @@ class Room:
             self._fitting.clear()
             return
         for name in found:
-            self._moved(name, self._fitting.changed)
+            self.seen(name)
 
     def hold(self, owner: str, layout: Mapping[str, int], shape: Shape) -> None:
         """Heed a grant: slots by node. Said again for the same owner it takes the place of what was said before."""
@@ -178,9 +178,9 @@ class Room:
         """
         self._fitting.deny((shape, slots), allowed)
 
-    def seen(self, place: int) -> None:
-        """Heed that a place in the roster has got another node, or none."""
-        self._fitting.changed(place)
+    def seen(self, name: str) -> None:
+        """Heed that a node has got a place in the roster, which may have been another's before."""
+        self._moved(name, self._fitting.changed)
 
     def _own_new(self, names: set[str]) -> None:
         """Sum up what we hold of nodes that Slurm has had no record of before."""

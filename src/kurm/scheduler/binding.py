@@ -179,7 +179,9 @@ class Binding:
         pod, known = next(iter(self._pool.pods.by("uid", uid)), None), self._known.get(uid)
         if pod is not None and known is not None and known != _said(pod):
             annotations = {JOB: str(known.job), EPOCH: known.epoch}
-            await self._kube.patch(OWN_PODS, pod.key, {"metadata": {"uid": uid, "annotations": annotations}})
+            body = {"metadata": {"uid": uid, "annotations": annotations}}
+            # By the status: a right to patch pods themselves would be one to change what they run.
+            await self._kube.patch(OWN_PODS, pod.key, body, subresource="status")
 
     def _heed(self, change: Change[Pod]) -> None:
         pod = change.new or change.old

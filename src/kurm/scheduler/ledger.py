@@ -64,6 +64,7 @@ class Ledger:
         self._cancelled: dict[int, float] = {}
         self._unsure: dict[str, float] = {}
         self._look_at: Callable[[str], None] = lambda _: None
+        self._withdrawn: dict[str, float] = {}
         self._freed: Callable[[str, Job, tuple[Job, ...]], None] = lambda _owner, _job, _left: None
         self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._mine: dict[int, None] = {}  # ids of jobs of this life that were ours, ended ones too
@@ -92,6 +93,10 @@ class Ledger:
         """Return a live job."""
         return self._entries.get(job)
 
+    def withdrawn(self, owner: str) -> float | None:
+        """Return when a job of an owner was taken out of the queue by somebody else, None if none was."""
+        return self._withdrawn.get(owner)
+
     def ended(self, owner: str) -> Mapping[int, str]:
         """Return which jobs of an owner have ended in this life of slurmctld, and how (empty: unknown)."""
         return self._ended.get(owner, {})
@@ -108,6 +113,7 @@ class Ledger:
     def made(self, owner: str, job: int, phase: Phase, *, name: str, pinned: bool = False, host: str = "") -> None:
         """Note a job that Slurm has just given us."""
         now = self._now()
+        self._withdrawn.pop(owner, None)
         hosts = (host,) if host else ()
         made = Job(job, phase, hosts, pinned=pinned, granted_at=now)
         waited = phase is Phase.QUEUED
@@ -129,6 +135,11 @@ class Ledger:
     def looked_back(self, owner: str, job: int, how: str) -> None:
         """Note how a job has ended."""
         self._remember(owner, job, how)
+
+    def forget(self, owner: str) -> None:
+        """Drop what is remembered of an owner that is gone."""
+        self._withdrawn.pop(owner, None)
+        self._ended.pop(owner, None)
 
     def unsure(self, owner: str) -> None:
         """Note that an answer was lost: what Slurm holds for an owner is unknown until a list is read."""
@@ -168,6 +179,8 @@ class Ledger:
         if entry is None:
             return
         if event.event == "ended":
+            if entry.job.phase is Phase.QUEUED:
+                self._withdrawn[entry.owner] = self._now()
             self._drop(event.id)
             self._remember(entry.owner, event.id, "")
         elif entry.job.phase is Phase.QUEUED:
@@ -220,7 +233,7 @@ class Ledger:
             if self._cancelled.get(job, float("-inf")) >= begun or (before and before.noted_at >= begun):
                 continue
             entry = self._entry(one, one.signature.removeprefix(prefix), before)
-            if before is None or before.job != entry.job:
+            if before is None or before.job != entry.job or before.reason != entry.reason:
                 changed.add(entry.owner)
             if before is not None and before.owner != entry.owner:
                 changed.add(before.owner)

@@ -1,7 +1,7 @@
 """Which pods belong to which owner of an allocation, kept from the watches of pods and Jobs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kurm.domain.asks import RefusedError
@@ -53,6 +53,9 @@ class Owners:
         pool.pods.on_change(self._heed_own)
         pool.foreign.on_change(self._heed_foreign)
         pool.jobs.on_change(self._heed_job)
+        # A foreign pod may be seen before its node is known for ours.
+        pool.nodes.on_change(lambda change: self._refile(pool.foreign.by("node", change.key.name)))
+        pool.node_sets.on_change(lambda _: self._refile(pool.foreign))
 
     def get(self, owner: str) -> Members | None:
         """Return the pods of an owner, None if there are none."""
@@ -106,6 +109,12 @@ class Owners:
             self._members[owner].pods[uid] = pod
             if change.old is None or _differ(change.old, pod):
                 self._look_at(owner)
+
+    def _refile(self, pods: Iterable[Pod]) -> None:
+        """File foreign pods that are on nodes of ours."""
+        for pod in pods:
+            if pod.metadata.uid not in self._of:
+                self._heed(Change(pod.key, None, pod), foreign=True)
 
     def _heed_job(self, change: Change[BatchJob]) -> None:
         """File the pods that have come before their Job."""

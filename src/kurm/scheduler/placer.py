@@ -8,12 +8,14 @@ repeated by a later look, from what is there then.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import structlog
 
 from kurm.domain import allocation
 from kurm.domain.allocation import (
     Allocate,
+    Amend,
     Bind,
     Cancel,
     Doom,
@@ -23,6 +25,7 @@ from kurm.domain.allocation import (
     LookBack,
     Phase,
     Pin,
+    Report,
     Submit,
     Tell,
     Wait,
@@ -41,6 +44,7 @@ from kurm.scheduler.pool import Pool
 from kurm.scheduler.prospects import Prospects, Wish
 from kurm.scheduler.sight import Case, Sight
 from kurm.scheduler.telling import Telling
+from kurm.scheduler.volumes import Volumes
 from kurm.slurm import allocations, jobs
 from kurm.slurm.errors import ApiError, Behind, ControllerAway, NoRoom, NotFound, SlurmError, StillHeld, Unauthorized
 from kurm.slurm.session import Session as SlurmSession
@@ -73,6 +77,7 @@ class Placer:
         owners: Owners,
         ledger: Ledger,
         prospects: Prospects,
+        volumes: Volumes,
         binding: Binding,
         telling: Telling,
         metrics: Metrics,
@@ -80,6 +85,7 @@ class Placer:
     ) -> None:
         self.slurm, self.pool, self.owners, self.ledger = slurm, pool, owners, ledger
         self.prospects, self.binding, self.telling, self.metrics = prospects, binding, telling, metrics
+        self.volumes = volumes
         self.sight = Sight(pool, owners, ledger, binding, prospects)
         self._leads = leads
         queue: Queue[str] = Queue(backoff=BACKOFF)
@@ -106,11 +112,12 @@ class Placer:
         members = self.owners.get(owner)
         if members is not None:
             await self.binding.resolve(members.pods.values())
+            await self.volumes.read(members.pods.values())
         wish = None
         for _ in range(STEPS):
             case = self.sight.case(owner, wish)
             steps = allocation.decide(case.seen)
-            acts = [step for step in steps if not isinstance(step, Tell | Wait)]
+            acts = [step for step in steps if not isinstance(step, Tell | Report | Wait)]
             self._say(case, steps)
             if not acts:
                 return self._settled(case, steps)
@@ -144,7 +151,14 @@ class Placer:
     def _say(self, case: Case, steps: Iterable[Instruction]) -> None:
         if case.members is None:
             return
+        for step in steps:
+            if isinstance(step, Report) and (pod := case.pod(step.pod)) is not None:
+                self.telling.report(pod, step.message)
         told = next((step for step in steps if isinstance(step, Tell)), None)
+        if told is not None and case.seen.jobs:
+            entry = self.ledger.entry(case.seen.jobs[0].id)
+            if entry is not None and entry.reason not in {"", "None"}:
+                told = replace(told, message=f"{told.message}: {entry.reason}")
         waiting = [pod for pod in case.members.pods.values() if not (self.binding.where(pod).node or pod.over)]
         for pod in waiting:
             self.telling.say(pod, told)
@@ -192,12 +206,14 @@ class Placer:
             log.warning("not written", owner=case.owner, step=type(act).__name__, why=str(error))
             return False
 
-    async def _do(self, case: Case, act: Instruction) -> bool:  # noqa: PLR0911 - a table
+    async def _do(self, case: Case, act: Instruction) -> bool:  # noqa: C901, PLR0911 - a table
         match act:
             case Allocate():
                 return await self._allocate(case)
             case Submit():
                 return await self._submit(case)
+            case Amend(job=job):
+                return await self._amend(case, job)
             case Look(job=job):
                 return await self._look_up(case, job)
             case LookBack(job=job):
@@ -247,7 +263,15 @@ class Placer:
         except ApiError as error:
             self.sight.refused(case.owner, str(error))
             return True
+        self.sight.asked(case.owner, wish)
         return self._made(case.owner, wish, job, Phase.QUEUED, epoch=epoch)
+
+    async def _amend(self, case: Case, job: int) -> bool:
+        if case.wish is not None:
+            self.sight.asked(case.owner, case.wish)
+            with contextlib.suppress(NotFound):  # it has started, or was cancelled
+                await allocations.exclude(self.slurm, job, case.wish.excluded)
+        return True
 
     def _made(self, owner: str, wish: Wish, job: int, phase: Phase, *, epoch: str, host: str = "") -> bool:
         if not job or self.ledger.epoch != epoch:  # whether it is of this life of slurmctld nobody knows
@@ -283,6 +307,8 @@ class Placer:
         pod, entry = case.pod(act.pod), self.ledger.entry(act.job)
         if pod is None or entry is None:
             return True
+        if self.volumes.needs(pod).waiting and not await self.volumes.make(pod, act.node):
+            return False
         self.prospects.count(pod, act.node)
         if await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
             way = "queue" if entry.waited else "now"

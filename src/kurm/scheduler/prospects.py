@@ -14,10 +14,13 @@ from kurm.scheduler.objects import Pod
 from kurm.scheduler.owners import Members
 from kurm.scheduler.room import SlurmRoom
 from kurm.scheduler.terrain import Terrain, size_of
+from kurm.scheduler.volumes import Volumes
 from kurm.slurm.hostlist import compress
 
 INFEASIBLE_FOR = 60.0
 """Seconds until a pod that no node can take is looked at again; a node that comes or changes has it looked at, too."""
+CLAIMED_IN = 3.0
+"""Seconds until the claims of a pod are read again that are not bound yet."""
 REMEMBERED = 256
 """Sets of excluded nodes that are remembered as text: of 10,000 nodes each takes a millisecond."""
 
@@ -43,8 +46,8 @@ class Wish:
 class Prospects:
     """Says it, and keeps account of what Slurm gives."""
 
-    def __init__(self, terrain: Terrain, ledger: Ledger, room: SlurmRoom) -> None:
-        self._terrain, self._ledger, self._room = terrain, ledger, room
+    def __init__(self, terrain: Terrain, ledger: Ledger, room: SlurmRoom, volumes: Volumes) -> None:
+        self._terrain, self._ledger, self._room, self._volumes = terrain, ledger, room, volumes
         self._texts: dict[int, str] = {}
         self._held: set[str] = set()
         ledger.on_freed(self.released)
@@ -66,10 +69,14 @@ class Prospects:
             refused = Obstacle("Refused", str(error))
             return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
         ask = gathered.ask
-        found = placing.prospect(ask, slots=owner.size, avoid=avoid)
+        needs = [self._volumes.needs(pod) for pod in staying]
+        terms = tuple(term for one in needs for term in one.terms)
+        found = placing.prospect(ask, slots=owner.size, volumes=terms, avoid=avoid)
         obstacle = None
         if gathered.waits_for:
             obstacle = Obstacle("GangIncomplete", gathered.waits_for)
+        elif problem := next((one.problem for one in needs if one.problem), ""):
+            obstacle = Obstacle("Infeasible", problem, CLAIMED_IN)
         elif not found.feasible:
             obstacle = Obstacle("Infeasible", placing.sentence(found), INFEASIBLE_FOR)
         request = ask.request(name, signature, slots=owner.size, gres=found.gres, per_node=found.per_node)
@@ -85,7 +92,8 @@ class Prospects:
 
     def refusal(self, wish: Wish, pod: Pod, node: str) -> str:
         """Return why a pod must not be bound to a node that Slurm has granted, empty if it may."""
-        return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid)
+        terms = self._volumes.needs(pod).terms
+        return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid, volumes=terms)
 
     def no_room(self, wish: Wish) -> None:
         """Heed that Slurm had no room for it now."""

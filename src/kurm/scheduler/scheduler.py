@@ -30,6 +30,7 @@ from kurm.scheduler.room import SlurmRoom
 from kurm.scheduler.telling import Telling
 from kurm.scheduler.terrain import Terrain
 from kurm.scheduler.truth import Truth
+from kurm.scheduler.volumes import Volumes
 from kurm.slurm.controller import PORT
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.session import TokenSource
@@ -108,12 +109,15 @@ class Scheduler:
         self.binding.ahead = self.ahead.look_at
         self.owners.arriving = self.ahead.arriving
         self.telling = Telling(kube, self.pool, self._recorder, self.metrics, leads)
+        volumes = Volumes(kube)
+        self.pool.pods.on_change(volumes.heed)
         self.placer = Placer(
             slurm,
             pool=self.pool,
             owners=self.owners,
             ledger=self.ledger,
-            prospects=Prospects(self.terrain, self.ledger, self.room),
+            prospects=Prospects(self.terrain, self.ledger, self.room, volumes),
+            volumes=volumes,
             binding=self.binding,
             telling=self.telling,
             metrics=self.metrics,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kurm.domain import allocation
-from kurm.domain.allocation import Job, Obstacle, Snapshot
+from kurm.domain.allocation import Job, Obstacle, Phase, Snapshot
 from kurm.scheduler.binding import Binding
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.objects import Pod
@@ -15,6 +15,10 @@ from kurm.scheduler.prospects import Prospects, Wish
 
 REFUSED_FOR = 30.0
 """Seconds until what Slurm has refused is asked again: an administrator may have changed what it depends on."""
+WITHDRAWN_FOR = 10.0
+"""Seconds until a pod is queued again whose job somebody has taken out of the queue."""
+AMENDED_FOR = 15.0
+"""Seconds between two changes of the nodes that a queued job excludes."""
 TAKEN_AFTER = 4.0
 """Seconds for which a pod that has lost its share of a node to others may try to have it back. P1 leaves it ten."""
 
@@ -42,6 +46,7 @@ class Sight:
         self._refused: dict[str, tuple[float, Obstacle]] = {}
         self._avoid: dict[str, dict[str, float]] = {}
         self._taken: dict[str, dict[str, float]] = {}  # by node, since when a pin finds no room there
+        self._asked: dict[str, tuple[int, float]] = {}  # the version of what a queued job excludes, and since when
         self._gangs: dict[str, float | None] = {}  # bound in part since; None: it was whole
 
     # What was learnt.
@@ -49,6 +54,11 @@ class Sight:
     def refused(self, owner: str, why: str) -> None:
         """Heed that Slurm has refused what an owner asks."""
         self._refused[owner] = _now() + REFUSED_FOR, Obstacle("Refused", f"Slurm refuses it: {why}", REFUSED_FOR)
+
+    def asked(self, owner: str, wish: Wish) -> None:
+        """Heed with which excluded nodes an owner's job is queued."""
+        if wish.prospect is not None:
+            self._asked[owner] = wish.prospect.version, _now()
 
     def avoid(self, owner: str, nodes: Iterable[str]) -> None:
         """Heed that an owner could not use nodes that Slurm has given it."""
@@ -69,8 +79,9 @@ class Sight:
 
     def forget(self, owner: str) -> None:
         """Drop what was learnt of an owner that is gone."""
-        for table in (self._refused, self._avoid, self._taken, self._gangs):
+        for table in (self._refused, self._avoid, self._taken, self._asked, self._gangs):
             table.pop(owner, None)
+        self._ledger.forget(owner)
 
     # What is seen.
 
@@ -97,6 +108,7 @@ class Sight:
             unfit=unfit,
             taken=self._taken_from(owner, now),
             obstacle=obstacle,
+            outdated=wish is not None and self._outdated(owner, wish, known or (), now),
             open=self._ledger.open,
             room=room,
             problem=self._ledger.problem or "what Slurm holds is being read",
@@ -145,7 +157,18 @@ class Sight:
             return frozenset()
         return frozenset(node for node, at in since.items() if at + TAKEN_AFTER <= now)
 
+    def _outdated(self, owner: str, wish: Wish, known: Iterable[Job], now: float) -> bool:
+        """Whether a queued job excludes other nodes than it would now; not asked too often, since that costs a call."""
+        if wish.prospect is None or not any(job.phase is Phase.QUEUED for job in known):
+            return False
+        version, at = self._asked.get(owner, (-1, -AMENDED_FOR))
+        return version != wish.prospect.version and now >= at + AMENDED_FOR
+
     def _obstacle(self, owner: str, now: float) -> Obstacle | None:
+        withdrawn = self._ledger.withdrawn(owner)
+        if withdrawn is not None and now < withdrawn + WITHDRAWN_FOR:
+            left = withdrawn + WITHDRAWN_FOR - now
+            return Obstacle("SlurmQueue", "its job was cancelled in Slurm; it is queued anew in a moment", left)
         until, obstacle = self._refused.get(owner, (0.0, None))
         return replace(obstacle, again=until - now) if obstacle is not None and until > now else None
 

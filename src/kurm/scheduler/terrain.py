@@ -7,6 +7,7 @@ import structlog
 from kurm.domain import feasibility, gres
 from kurm.domain.asks import Rules
 from kurm.domain.noderecord import node_record
+from kurm.domain.partition import WITHOUT_ANY, Partition
 from kurm.domain.placing import Placing
 from kurm.domain.podresources import NOTHING, Resources, requests
 from kurm.domain.podspec import host_ports
@@ -78,8 +79,11 @@ class Terrain:
                 self.count(pod, pod.spec.node_name)
 
     def _rules(self) -> Rules:
-        cluster = self._pool.cluster
-        return Rules(self._pool.settings, cluster.spec.partitions if cluster else (), self._pool.own_node_sets)
+        cluster, node_sets = self._pool.cluster, self._pool.own_node_sets
+        partitions = cluster.spec.partitions if cluster else ()
+        if not partitions and node_sets:
+            partitions = (Partition(name=WITHOUT_ANY, node_sets=tuple(sorted(node_sets)), default=True),)
+        return Rules(self._pool.settings, partitions, node_sets)
 
     def _taints(self) -> set[str]:
         return {spec.taint_key for spec in self._pool.own_node_sets.values()} or {"kurm.dev/pool"}

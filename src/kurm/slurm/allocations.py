@@ -58,6 +58,12 @@ async def submit(session: Session, request: JobRequest, *, excluded: str = "", d
     return await _made(session, "job/submit", job, deadline)
 
 
+async def exclude(session: Session, job: int, excluded: str, *, deadline: float | None = None) -> None:
+    """Change which nodes a queued job shall not get. Raises NotFound for one that is no more."""
+    body = {"excluded_nodes": [excluded] if excluded else []}
+    await session.request(Answer, "POST", "job/{}", str(job), body=body, deadline=deadline)
+
+
 async def pin(session: Session, request: JobRequest, node: str, slots: int, *, deadline: float | None = None) -> int:
     """Start a job now on exactly this node, for so many slots of a request, whoever waits; return its id.
 

@@ -86,6 +86,18 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
 }
 """Parts of lists that only Kurm sets, or that nobody may."""
 
+WITH_SCHEDULER: Mapping[str, Mapping[str, str]] = {
+    "PrologTimeout": {"": "the start gate may hold a job back for nearly as long as it is"},
+    "ReconfigFlags": {
+        "KeepPartInfo": "partitions are a part of the resource, and changes of theirs would be passed over"
+    },
+    "SchedulerParameters": {"defer": "a pod is given free room when it asks, which this puts off for ever"},
+}
+"""What only Kurm sets, or nobody may, where pods are placed: a key as a whole (""), or parts of its list.
+
+`defer`: src/slurmctld/job_mgr.c, job_allocate, refuses every immediate request then.
+"""
+
 LISTS = frozenset(
     key.casefold()
     for key in (
@@ -100,7 +112,14 @@ LISTS = frozenset(
 """Keys (in lower case) whose value is a list separated by commas: slurm.conf(5)."""
 
 _OWNED = {key.casefold(): (key, why) for key, why in OWNED.items()}
-_REFUSED = {key.casefold(): {part.casefold(): why for part, why in parts.items()} for key, parts in REFUSED.items()}
+
+
+def _folded(refused: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    return {key.casefold(): {part.casefold(): why for part, why in parts.items()} for key, parts in refused.items()}
+
+
+_REFUSED = _folded(REFUSED)
+_SCHEDULED = _REFUSED | _folded(WITH_SCHEDULER)
 
 
 class OwnedError(SlurmError, ValueError):
@@ -111,12 +130,15 @@ class OwnedError(SlurmError, ValueError):
         self.field, self.line, self.key, self.why = field, line, key, why
 
 
-def check(extra: str, *, field: str = "spec.config.extra") -> Conf:
-    """Read a user's lines, from the field of that name; raises OwnedError, or ConfError for what is no slurm.conf."""
+def check(extra: str, *, field: str = "spec.config.extra", scheduler: bool = False) -> Conf:
+    """Read a user's lines, from the field of that name; raises OwnedError, or ConfError for what is no slurm.conf.
+
+    `scheduler`: whether the cluster places pods.
+    """
     conf = parse(extra)
     for line in conf.lines:
         if not isinstance(line, Comment):
-            _check_line(line, field)
+            _check_line(line, field, _SCHEDULED if scheduler else _REFUSED)
     return conf
 
 
@@ -141,12 +163,14 @@ def join(ours: str, theirs: str) -> str:
     return ",".join(parts.values())
 
 
-def _check_line(line: Include | Setting | Record, field: str) -> None:
+def _check_line(line: Include | Setting | Record, field: str, refusals: Mapping[str, Mapping[str, str]]) -> None:
     key = "Include" if isinstance(line, Include) else line.kind if isinstance(line, Record) else line.key
     if owned := _OWNED.get(key.casefold()):
         raise OwnedError(field, line.line, *owned)
     if isinstance(line, Setting):
-        refused = _REFUSED.get(key.casefold(), {})
+        refused = refusals.get(key.casefold(), {})
+        if why := refused.get(""):
+            raise OwnedError(field, line.line, key, why)
         for part in _parts(line.value):
             if why := refused.get(_name(part)):
                 raise OwnedError(field, line.line, f"{key}={part}", why)

@@ -14,7 +14,7 @@ from integration.apiserver import ApiServer, binaries
 from kurm.local import build
 from kurm.operator.render.pods import EXCEPTIONS
 from unit.charts.helm import KURM, ROOT, SLURM_CLUSTER, of_kind, pods, rendered
-from unit.operator.render.demo import cluster, everything
+from unit.operator.render.demo import SCHEDULER, cluster, everything
 
 Json = dict[str, Any]
 
@@ -109,8 +109,8 @@ def test_the_same_again_changes_nothing(
 
 
 def test_the_operator_can_make_a_cluster(server: Server) -> None:
-    """With its own rights: each object that it renders, the syncer's Role and its ClusterRoleBinding included."""
-    objects = everything(cluster())
+    """With its own rights: each object that it renders, its daemons' Roles and cluster-wide bindings included."""
+    objects = everything(cluster(scheduler=SCHEDULER))
     as_operator = ("apply", "--server-side", f"--as={OPERATOR}", "--field-manager=kurm-operator", "--filename=-")
     assert server.refused(*as_operator, manifests=objects) == ""
     # Nothing has changed when it does so again, but the server has to be asked about each object all the same.

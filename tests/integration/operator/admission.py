@@ -7,7 +7,7 @@ Json = dict[str, Any]
 
 OURS = "slurm.kurm.dev/"
 NAMES = (
-    "account, partition, qos, time-limit, constraint, reservation, licenses, comment, exclusive, gres, gang, gang-size"
+    "account, comment, constraint, exclusive, gang, gang-size, gres, licenses, partition, qos, reservation, time-limit"
 )
 WORD = "letters, digits, _, . and -, with a letter or digit first"
 TIME = "minutes, [D-]HH:MM:SS or D-HH as in sbatch --time, a duration as 90m, 1h30m or 7d, or UNLIMITED"
@@ -173,7 +173,10 @@ BAD: list[tuple[Json, Json, str]] = [
     (
         {"kurm.dev/job": "5"},
         {},
-        ("annotations kurm.dev/job, kurm.dev/slot and kurm.dev/allocation must be absent: the scheduler writes them"),
+        (
+            "annotations kurm.dev/job, kurm.dev/slot, kurm.dev/allocation and kurm.dev/epoch must be absent: "
+            "the scheduler writes them"
+        ),
     ),
 ]
 """Annotations and fields of a pod, and the end of the sentence with which it is refused."""

@@ -6,6 +6,7 @@ and each cluster's syncer, which answers releases unless a node has a job.
 
 import asyncio
 import contextlib
+import secrets
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from integration.apiserver import ApiServer, binaries
+from integration.apiserver import ApiServer, binaries, namespace
 from kurm.domain.signals import (
     NODE_SET,
     RELEASE,
@@ -54,6 +55,7 @@ OPERATOR = "system:serviceaccount:kurm-system:kurm-operator"
 TERMS = Terms(duration=12.0, renew_within=10.0, retry=1.0)
 ALLOCATABLE = {"cpu": "4", "memory": "4Gi", "pods": "110"}
 DEADLINE = 20.0
+GOODBYE = 0.3
 IMAGES = Images(*(f"registry.example/kurm/{name}:1" for name in Images.__struct_fields__[:-1]))
 MISSING = "registry.example/kurm/missing:1"
 CONTROLLERS = ",".join(
@@ -67,23 +69,19 @@ DYNAMIC_PODS = CLUSTER_PODS.of(Dynamic)
 DATA = Resource(Dynamic, version="v1", kind="ConfigMap", plural="configmaps")
 
 
-def furnish(server: ApiServer) -> None:
-    """Give an API server our resources and the chart's own roles, and start Kubernetes' controllers."""
+def furnish(server: ApiServer, *, mutations: bool = True) -> None:
+    """Give an API server our resources, the chart's own roles and policies, and start Kubernetes' controllers.
+
+    `mutations`: whether it has MutatingAdmissionPolicy.
+    """
     kubectl = [str(binaries() / "kubectl"), "--kubeconfig", str(server.kubeconfig())]
     crds = sorted(CHART.glob("**/crds/*.yaml"))
     for path in crds:
         subprocess.run([*kubectl, "apply", "--server-side", "-f", str(path)], check=True, timeout=60)
-    templates = [f"--show-only=templates/{name}.yaml" for name in ("rbac", "schedulerpolicies")]
-    chart = [
-        str(binaries() / "helm"),
-        "template",
-        "kurm",
-        str(CHART),
-        "-n",
-        "kurm-system",
-        f"--api-versions={MUTATING}",
-    ]
-    rendered = subprocess.run([*chart, *templates], check=True, timeout=60, capture_output=True).stdout
+    chart = [str(binaries() / "helm"), "template", "kurm", str(CHART), "--namespace=kurm-system"]
+    chart += [f"--show-only=templates/{name}.yaml" for name in ("rbac", "schedulerpolicies")]
+    chart += [f"--api-versions={MUTATING}"] if mutations else []
+    rendered = subprocess.run(chart, check=True, timeout=60, capture_output=True).stdout
     subprocess.run([*kubectl, "create", "namespace", "kurm-system"], check=True, timeout=60)
     subprocess.run([*kubectl, "apply", "-f", "-"], check=True, timeout=60, input=rendered)
     server._start(
@@ -290,9 +288,10 @@ class Stage:
         found = {}
         for kind, resource in KINDS.items():
             namespace = self.place if resource.namespaced else ""
-            for obj in await self.kube.list(resource, namespace=namespace, labels=MANAGED):
-                if resource.namespaced or f".{self.place}." in obj.metadata.name:
-                    found[f"{kind}/{obj.metadata.name}"] = obj.metadata.resource_version
+            with contextlib.suppress(NotFound):  # some kinds are not served everywhere
+                for obj in await self.kube.list(resource, namespace=namespace, labels=MANAGED):
+                    if resource.namespaced or f".{self.place}." in obj.metadata.name:
+                        found[f"{kind}/{obj.metadata.name}"] = obj.metadata.resource_version
         return found
 
     async def clear(self) -> None:
@@ -308,6 +307,25 @@ class Stage:
         for name in self.nodes:
             with contextlib.suppress(NotFound):
                 await self.kube.delete(NODES, Key("", name))
+
+
+@asynccontextmanager
+async def on_stage(server: ApiServer) -> AsyncIterator[Stage]:
+    """Set a stage on a server that is furnished; no operator is on it yet."""
+    async with Session(server.config()) as session:
+        place = await namespace(session, f"t{secrets.token_hex(3)}")
+        crew = Crew(session, place)
+        made = Stage(server, session, place, crew)
+        playing = asyncio.create_task(crew.run())
+        try:
+            yield made
+        finally:
+            await made.clear()
+            playing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await playing
+    # TLS takes leave in its own time, and a loop that is closed before that has unclosed sockets.
+    await asyncio.sleep(GOODBYE)
 
 
 def _told(conditions: Iterable[Any]) -> dict[str, tuple[str, str]]:

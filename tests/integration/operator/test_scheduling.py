@@ -2,9 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from integration.apiserver import namespace
+import msgspec
+
+from integration.apiserver import ApiServer, namespace
 from integration.operator.admission import (
     BAD,
     GOOD,
@@ -16,8 +19,14 @@ from integration.operator.admission import (
     Json,
     pod,
 )
-from integration.operator.stage import DYNAMIC_PODS, Stage, until
-from kurm.kube.errors import ApiError
+from integration.operator.stage import DYNAMIC_PODS, Stage, furnish, on_stage, until
+from kurm.domain.asks import RefusedError, Rules
+from kurm.domain.gangs import owner_of
+from kurm.domain.nodeset import NodeSetSpec
+from kurm.domain.partition import Partition
+from kurm.domain.podspec import PodSpec
+from kurm.domain.schedulerspec import Scheduler
+from kurm.kube.errors import ApiError, NotFound
 from kurm.kube.resources import NAMESPACES, Dynamic, Key, Object, Resource
 from kurm.kube.session import Patch, Session
 from kurm.operator.objects import SLURM_CLUSTERS, VOLUME_CLAIMS
@@ -91,6 +100,14 @@ CLASSES = Resource(
     Dynamic, group="scheduling.k8s.io", version="v1", kind="PriorityClass", plural="priorityclasses", namespaced=False
 )
 CLAIMS = VOLUME_CLAIMS.of(Dynamic)
+CRDS = Resource(
+    Object,
+    group="apiextensions.k8s.io",
+    version="v1",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    namespaced=False,
+)
 STORAGE_CLASSES = Resource(
     Object, group="storage.k8s.io", version="v1", kind="StorageClass", plural="storageclasses", namespaced=False
 )
@@ -278,3 +295,94 @@ async def test_a_scheduler_writes_of_a_claim_its_node_alone(stage: Stage) -> Non
         assert await refused(others[0])
         for change in others[:1] + others[4:]:
             await stage.kube.patch(CLAIMS, key, change)
+
+
+class AskedPod(Object):
+    """A pod, as a scheduler reads it."""
+
+    spec: PodSpec = PodSpec()
+
+
+def _refusal(rules: Rules, place: str, manifest: Json) -> str:
+    """Return what the scheduler's own rules say of a pod that it finds in a namespace; nothing if it is taken."""
+    metadata = manifest["metadata"] | {"name": "pod", "namespace": place, "uid": "1"}
+    asked = msgspec.convert({"metadata": metadata, "spec": manifest["spec"]}, AskedPod)
+    try:
+        rules.ask(asked)
+        owner_of(asked)
+    except RefusedError as error:
+        return str(error)
+    return ""
+
+
+ADMISSION_ALONE = ("spec.nodeName", "kurm.dev/job", "spec.terminationGracePeriodSeconds")
+"""What is asked of a pod only when it is made: a scheduler that finds one that came by otherwise deals with it."""
+
+
+def test_the_scheduler_refuses_what_admission_refuses() -> None:
+    """So nothing is lost where admission was passed over, or the pod was changed after it."""
+    gres = {"nvidia.com/gpu": {"type": "h100"}, "example.org/fpga": {}}
+    workers = msgspec.convert({"clusterRef": {"name": "demo"}, "slurm": {"gres": gres}}, NodeSetSpec)
+    partitions = msgspec.convert(PARTITIONS, list[Partition])
+    for good, bad, scheduler in ((GOOD, BAD, {}), (RULED_GOOD, RULED_BAD, RULES)):
+        named = msgspec.convert({"partition": "services"} | scheduler, Scheduler)
+        rules = Rules(named, partitions, {"workers": workers})
+        for annotations, spec in good:
+            assert _refusal(rules, "NAMESPACE", pod(annotations, "kurm", **spec)) == ""
+        for annotations, spec, sentence in bad:
+            if not any(words in sentence for words in ADMISSION_ALONE):
+                assert _refusal(rules, "NAMESPACE", pod(annotations, "kurm", **spec)), sentence
+        assert bool(_refusal(rules, "stranger", pod({}, "kurm"))) == bool(scheduler)
+
+
+class Older(ApiServer):
+    """One that has no MutatingAdmissionPolicy, as Kubernetes before 1.36."""
+
+    def _start(self, name: str, *arguments: str) -> None:
+        off = ",".join(
+            f"admissionregistration.k8s.io/v1/mutatingadmission{each}=false" for each in ("policies", "policybindings")
+        )
+        more = [f"--runtime-config={off}", "--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy"]
+        super()._start(name, *arguments, *(more if name == "kube-apiserver" else ()))
+
+
+def _in(place: str, manifest: Json) -> Json:
+    return manifest | {"metadata": manifest["metadata"] | {"namespace": place}}
+
+
+async def _served(kube: Session) -> bool:
+    try:
+        await kube.list(SLURM_CLUSTERS)
+    except NotFound:
+        return False
+    return True
+
+
+async def test_an_older_kubernetes_has_a_scheduler_all_the_same(tmp_path: Path) -> None:
+    """Namespaces cannot opt in there, which the cluster says; all else is there.
+
+    What is left behind where Kurm is torn out keeps no pod from being made.
+    """
+    with Older(tmp_path).run() as server:
+        furnish(server, mutations=False)
+        try:
+            async with on_stage(server) as stage:
+                await stage.cluster(scheduler={"name": stage.place})
+                async with stage.operator():
+                    await until(stage.conditions, WHOLE)
+                left_out = "MutatingAdmissionPolicyBinding/kurm-scheduler-namespaces"
+                assert await _scheduler(stage) == sorted({*WIDE, "Deployment/demo-scheduler"} - {left_out})
+                (said,) = (one.message for one in (await stage.get_cluster()).status.conditions if one.type == "Ready")
+                assert said.startswith("MutatingAdmissionPolicyBinding kurm-scheduler-namespaces.")
+                assert said.endswith(".demo is left out: this Kubernetes has no such objects")
+            # Now the SlurmCluster is gone, and nobody has taken its bindings away.
+            async with Session(server.config()) as kube:
+                place = await namespace(kube, "left-behind")
+                for scheduler in ("default-scheduler", stage.place):
+                    await kube.create(DYNAMIC_PODS, _in(place, pod({"no-such": "thing"}, scheduler)))
+                await kube.delete(CRDS, Key("", "slurmclusters.kurm.dev"))
+                await until(lambda: _served(kube), expected=False)
+                for scheduler in ("default-scheduler", stage.place):
+                    await kube.create(DYNAMIC_PODS, _in(place, pod({"no-such": "thing"}, scheduler)))
+        finally:
+            server._end("kube-controller-manager")

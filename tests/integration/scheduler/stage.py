@@ -1,4 +1,4 @@
-"""A stage for the scheduler: a real API server on one side, a real slurmctld under its init and slurmrestd on the other.
+"""A stage for the scheduler: a real API server on one side, slurmctld under its init and slurmrestd on the other.
 
 Nodes are objects that nobody runs, and EXTERNAL records in Slurm, which take jobs without a slurmd. So the stage is the
 kubelet, too: `end` says of a pod that its containers have ended.

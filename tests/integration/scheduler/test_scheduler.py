@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 async def test_a_pod_is_bound_and_its_job_ends_with_it(stage: Stage) -> None:
-    """squeue shows the pod by its name, the pod shows its job; when it has ended, so has the job."""
+    """In squeue it has its name, and the pod shows its job; when it has ended, so has the job."""
     async with stage.scheduler():
         await stage.pod("web")
         await until(lambda: stage.bound("web"), 1)
@@ -31,10 +31,10 @@ async def test_a_pod_that_finds_no_room_waits_in_the_queue(stage: Stage) -> None
         await until(lambda: stage.bound(*fillers), 3)
         await stage.pod("late", cpu="4")
         await until(lambda: stage.reason("late"), "SlurmQueue")
-        assert "PENDING" == (await stage.jobs())["late"][0]
+        assert (await stage.jobs())["late"][0] == "PENDING"
         await stage.end("filler-1")
         await until(lambda: stage.bound("late"), 1)
-        assert 3 == len(await stage.jobs())
+        assert len(await stage.jobs()) == 3
 
 
 async def test_a_cancelled_job_ends_its_pod(stage: Stage) -> None:
@@ -46,7 +46,7 @@ async def test_a_cancelled_job_ends_its_pod(stage: Stage) -> None:
         await until(lambda: stage.leaving("web"))
         told = (await stage.get("web")).condition("DisruptionTarget")
         assert told is not None
-        assert ("True", "SlurmJobEnded") == (told.status, told.reason)
+        assert (told.status, told.reason) == ("True", "SlurmJobEnded")
 
 
 async def test_a_pod_deleted_by_force_frees_its_share(stage: Stage) -> None:
@@ -74,7 +74,7 @@ async def test_a_restarted_scheduler_finds_what_it_left(stage: Stage) -> None:
 
 
 async def test_what_slurmctld_forgets_is_pinned_again(stage: Stage) -> None:
-    """kill -9 a moment after the binds: each pod has a job on its own node again, though others wait for it."""
+    """A kill -9 a moment after the binds: each pod has a job on its own node again, though others wait for it."""
     async with stage.scheduler():
         names = [f"web-{number}" for number in range(6)]
         for name in names:
@@ -102,7 +102,7 @@ async def test_a_gang_is_bound_whole_or_not_at_all(stage: Stage) -> None:
         assert {"other"} == await _names(stage)
         await stage.pod("ring-2", cpu="4", annotations=words)
         await until(lambda: stage.reason("ring-2"), "SlurmQueue")
-        assert 0 == await stage.bound("ring-0", "ring-1", "ring-2")
+        assert await stage.bound("ring-0", "ring-1", "ring-2") == 0
         await stage.end("other")
         await until(lambda: stage.bound("ring-0", "ring-1", "ring-2"), 3)
         assert {"ring"} == await _names(stage)
@@ -127,7 +127,7 @@ async def test_a_replaced_pod_of_a_gang_takes_its_slot(stage: Stage) -> None:
 
 
 async def test_a_gang_is_pinned_node_by_node(stage: Stage) -> None:
-    """slurmctld forgets one job for three pods; afterwards there is a job for each of its nodes."""
+    """One job for three pods is forgotten; afterwards there is a job for each of its nodes."""
     async with stage.scheduler():
         await stage.gang("ring", 3, cpu="4")
         ring = [f"ring-{number}" for number in range(3)]

@@ -1,5 +1,6 @@
 """charts/kurm: the custom resources, the operator's pod, and that its rights are what it needs and no more."""
 
+import ast
 from typing import Any
 
 import msgspec
@@ -8,12 +9,14 @@ import typer
 import yaml
 
 from kurm.cli import daemons
+from kurm.domain.asks import ANNOTATIONS
+from kurm.domain.unsupported import TABLE
 from kurm.kube.resources import Resource
 from kurm.operator import objects
 from kurm.operator.render import names, scheduler, syncer
 from kurm.operator.render.names import Part
 from kurm.operator.render.pods import Images
-from unit.charts.helm import BUILD_SECONDS, KURM, Json, of_kind, one, pods, rendered, unrestricted
+from unit.charts.helm import BUILD_SECONDS, KURM, Json, helm, of_kind, one, pods, rendered, unrestricted
 from unit.operator.render.demo import cluster, everything
 
 pytestmark = pytest.mark.timeout(BUILD_SECONDS)
@@ -152,6 +155,45 @@ def test_a_scheduler_writes_pods_and_claims_and_no_more(manifests: list[Json]) -
         *("pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"),
         *("storageclasses", "priorityclasses", "jobs"),
     }
+
+
+def test_the_pods_policy_is_what_placing_a_pod_asks(manifests: list[Json]) -> None:
+    """The annotations are those that the scheduler reads, and what it cannot do is refused in its own words."""
+    policy = one(manifests, "ValidatingAdmissionPolicy", "kurm-scheduler-pods")["spec"]
+    (words,) = (each["expression"] for each in policy["variables"] if each["name"] == "words")
+    # A map of strings is written in CEL as in Python.
+    assert set(ast.literal_eval(words)) == set(ANNOTATIONS)
+    said = {each["message"] for each in policy["validations"]}
+    sentences = {f"{each.field} is not supported by Slurm's queue: {each.says}" for each in TABLE}
+    assert sentences - said == set()
+    assert len([each for each in said if "is not supported by Slurm's queue" in each]) == len(TABLE)
+
+
+def test_no_policy_for_schedulers_can_keep_anybodys_pod_from_being_made(manifests: list[Json]) -> None:
+    """What cannot be evaluated is passed over, and without a binding of the operator's they do nothing."""
+    policies = [
+        each
+        for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
+        for name, each in of_kind([*manifests, *_with_mutations()], kind).items()
+        if name != "kurm-operator"
+    ]
+    assert {each["metadata"]["name"] for each in policies} == {of for kind, of in names.WIDE if "Policy" in kind}
+    assert {each["spec"]["failurePolicy"] for each in policies} == {"Ignore"}
+    bound = of_kind(manifests, "ValidatingAdmissionPolicyBinding")
+    assert set(bound) == {"kurm-operator"}
+
+
+def _with_mutations() -> list[Json]:
+    """Return the policies as a Kubernetes gets them that has MutatingAdmissionPolicy."""
+    served = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+    said = helm("template", "kurm", KURM, served, "--show-only=templates/schedulerpolicies.yaml")
+    return [found for found in yaml.safe_load_all(said.stdout) if found]
+
+
+def test_an_older_kubernetes_is_not_given_what_it_does_not_know(manifests: list[Json]) -> None:
+    """Helm would fail: it has no MutatingAdmissionPolicy before 1.36."""
+    assert of_kind(manifests, "MutatingAdmissionPolicy") == {}
+    assert set(of_kind(_with_mutations(), "MutatingAdmissionPolicy")) == {"kurm-scheduler-namespaces"}
 
 
 def test_no_right_is_a_wildcard(manifests: list[Json]) -> None:

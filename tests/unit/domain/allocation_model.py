@@ -1,8 +1,8 @@
 """A model of Kubernetes, of a forgetful Slurm, and of a scheduler that can be cut off between any two steps.
 
 It says what the real ones promise and no more: Slurm takes one live job of a name, saves its state now and then, and
-after a crash is what it had saved, under the same job ids; the API server does what it acknowledges, and perhaps what it
-does not. The scheduler's only knowledge is what it has listed, done and heard in its present life.
+after a crash is what it had saved, under the same job ids; the API server does what it acknowledges, and perhaps what
+it does not. The scheduler's only knowledge is what it has listed, done and heard in its present life.
 """
 
 import copy
@@ -266,7 +266,7 @@ class World:
         memory.unsure.clear()
 
     def look(self, owner: str, outcomes: list[str]) -> None:
-        """Look once at an owner. `outcomes` are of the first steps: done, failed, lost (done, unanswered), or a crash."""
+        """Look at an owner. `outcomes` are of the first steps: done, failed, lost (done, unanswered), or a crash."""
         for act in self.decide(self.snapshot(owner)):
             outcome = outcomes.pop(0) if outcomes else "done"
             if outcome == "crash":
@@ -331,7 +331,7 @@ class World:
             return replace(seen, obstacle=_INCOMPLETE)
         return seen
 
-    def _do(self, owner: str, act: Instruction, *, lost: bool) -> None:
+    def _do(self, owner: str, act: Instruction, *, lost: bool) -> None:  # noqa: C901, PLR0912 - a table
         slurm, size = self.slurm, OWNERS[owner]
         made: tuple[int, Phase] | None = None
         match act:
@@ -421,7 +421,7 @@ class World:
     # What must hold.
 
     def check(self) -> None:
-        """P2 at any moment: what we have asked for is never more than there are pods. Revived jobs are Slurm's doing."""
+        """P2 at any moment: what we have asked for is never more than our pods. Revived jobs are Slurm's doing."""
         for owner, size in OWNERS.items():
             held = [job for job in self.slurm.jobs.values() if job.owner == owner and job.layout and not job.revived]
             slots = sum(sum((job.layout or {}).values()) for job in held)
@@ -429,7 +429,7 @@ class World:
                 raise BrokenPromiseError(f"P2: {owner} holds {slots} slots, and has {size}: {held}")
 
     def settle(self) -> None:
-        """Let all be well and quiet, and have the scheduler look until nothing is left to do; then all must be right."""
+        """Let all be well and quiet, and have the scheduler look until nothing is left; then all must be right."""
         for number in range(len(NODES)):
             self.heal(number)
         for job in [job.id for job in self.slurm.jobs.values() if not job.owner and job.revived]:

@@ -1,5 +1,6 @@
 """What a pod asks of Slurm, and the sentence by which it is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.partition import Partition
 from kurm.domain.schedulerspec import Scheduler
 from kurm.domain.slurmtime import minutes
+from kurm.domain.unsupported import TABLE
 from unit.domain.pods import pod
 
 PARTITIONS = (
@@ -139,8 +141,10 @@ def test_partition_account_and_qos_come_from_the_nearest_who_says_them(
         ),
         (
             {"slurm": {"time-limit": "soon"}},
-            "annotation slurm.kurm.dev/time-limit: 'soon' must be minutes, [D-]HH:MM:SS or D-HH as in sbatch --time, "
-            "a duration as 90m, 1h30m or 7d, or UNLIMITED",
+            (
+                "annotation slurm.kurm.dev/time-limit: 'soon' must be minutes, [D-]HH:MM:SS or D-HH as in sbatch "
+                "--time, a duration as 90m, 1h30m or 7d, or UNLIMITED"
+            ),
         ),
         (
             {"slurm": {"time-limit": "8-0"}},
@@ -172,8 +176,10 @@ def test_partition_account_and_qos_come_from_the_nearest_who_says_them(
         ),
         (
             {"requests": {"example.com/tpu": "1"}},
-            "spec.containers: example.com/tpu is unknown to Slurm, because no NodeSet has it in spec.slurm.gres: "
-            "allowed are example.com/fpga, nvidia.com/gpu",
+            (
+                "spec.containers: example.com/tpu is unknown to Slurm, because no NodeSet has it in spec.slurm.gres: "
+                "allowed are example.com/fpga, nvidia.com/gpu"
+            ),
         ),
         (
             {"requests": {"hugepages-2Mi": "64Mi"}},
@@ -181,8 +187,10 @@ def test_partition_account_and_qos_come_from_the_nearest_who_says_them(
         ),
         (
             {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]},
-            "spec.resourceClaims is not supported by Slurm's queue: ask for devices as an extended resource that a "
-            "NodeSet names in spec.slurm.gres, as nvidia.com/gpu",
+            (
+                "spec.resourceClaims is not supported by Slurm's queue: ask for devices as an extended resource that a "
+                "NodeSet names in spec.slurm.gres, as nvidia.com/gpu"
+            ),
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -271,7 +279,7 @@ def test_what_is_no_time_limit_is_said(text: str) -> None:
 
 def test_the_shorter_of_deadline_and_time_limit_counts() -> None:
     """Kubernetes' and Slurm's own, whichever is nearer."""
-    fields = {"activeDeadlineSeconds": 90, "slurm": {"time-limit": "10"}}
+    fields: dict[str, Any] = {"activeDeadlineSeconds": 90, "slurm": {"time-limit": "10"}}
     assert _ask(**fields).time_limit == 2
     assert _ask(**fields | {"activeDeadlineSeconds": 9000}).time_limit == 10
 
@@ -288,3 +296,11 @@ def test_pods_of_one_template_share_what_they_ask() -> None:
     one, other = (rules.ask(pod(f"web-{number}", annotations={"rank": str(number)})) for number in range(2))
     assert one is other
     assert rules.ask(pod("web-2", slurm={"comment": "x"})) is not one
+
+
+def test_the_docs_have_the_same_tables() -> None:
+    """Of annotations, and of what is not supported."""
+    docs = Path(__file__).parents[3].joinpath("docs/placing.md").read_text()
+    rows = {f"| `{name}` | {says} |" for name, says in ANNOTATIONS.items()}
+    rows |= {f"| `{one.field}` | {one.says} |" for one in TABLE}
+    assert {row for row in rows if row not in docs} == set()

@@ -59,7 +59,7 @@ def test_a_job_whose_pods_need_not_run_at_once_is_no_gang(job: JobSpec) -> None:
 
 def test_annotations_make_a_gang_of_any_pods() -> None:
     """Of those of an Indexed Job as well: what is said on the pod comes first, and the Job need not be known."""
-    said = {"annotations": {COMPLETION_INDEX: "1"}, "slurm": {"gang": "mpi", "gang-size": "3"}}
+    said: dict[str, Any] = {"annotations": {COMPLETION_INDEX: "1"}, "slurm": {"gang": "mpi", "gang-size": "3"}}
     other = pod("train-1", owner=JOB, **said)
     assert job_of(other) == ""
     owners = {owner_of(_member(0)), owner_of(other)}
@@ -185,8 +185,8 @@ def test_no_slot_has_two_pods_and_no_pod_two_slots(
     size: int,
     held: dict[int, str],
     names: set[str],
-    indexed: bool,
-    data: Any,  # noqa: FBT001 hypothesis gives it
+    indexed: bool,  # noqa: FBT001 hypothesis gives it
+    data: Any,
 ) -> None:
     """Whoever holds which, and whoever comes."""
     owner = Owner("shop/x", "shop", "x", size, indexed=indexed)

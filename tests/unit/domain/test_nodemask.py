@@ -74,3 +74,18 @@ def test_what_was_denied_holds_again_once_the_node_has_more() -> None:
     assert answers.of(2) == 0b01
     answers.clear()
     assert answers.of(2) == 0b11
+
+
+def test_a_question_that_was_not_asked_for_long_is_asked_of_all_nodes() -> None:
+    """What has changed meanwhile is no longer written down."""
+    sizes = dict.fromkeys(range(9), 1)
+    answers: Answers[int] = Answers(
+        lambda least, place: sizes[place] >= least,
+        lambda least: [at for at, size in sizes.items() if size >= least],
+        journal=2,
+    )
+    assert answers.of(2) == 0
+    for place in range(9):
+        sizes[place] = 2
+        answers.rose(place)
+    assert answers.of(2) == 0b111111111

@@ -99,6 +99,15 @@ def test_the_same_nodes_have_the_same_version() -> None:
     assert placing.prospect(PLAIN).version == one.version
 
 
+def test_the_pools_own_taint_can_become_another() -> None:
+    """It keeps others away, never the cluster's own pods."""
+    placing = _placing(_node("n1", taints=(Taint("kurm.dev/pool", "NoSchedule"),)))
+    placing.put_node(_node("n2", taints=(Taint("own/pool", "NoSchedule"),)))
+    for fenced, allowed in (("kurm.dev/pool", 0b01), ("own/pool", 0b10), ("kurm.dev/pool", 0b01)):
+        placing.fence([fenced])
+        assert placing.prospect(PLAIN).allowed == allowed
+
+
 def test_a_host_port_is_free_on_nodes_without_another_pod_on_it() -> None:
     """And of a gang one pod can be on each node."""
     placing, ask = _placing(_node("n1"), _node("n2")), replace(PLAIN, ports=(Port(80),))
@@ -216,6 +225,22 @@ def test_what_was_on_a_node_that_comes_back_is_still_counted() -> None:
     assert (found.feasible, found.room) == (1, False)
 
 
+def test_a_node_in_the_place_of_another_is_not_taken_for_it() -> None:
+    """Slurm knew it before Kubernetes did: it has room, and the one before had none; and the other way round."""
+    placing = _placing(_node("n1"))
+    placing.room.refresh(
+        {"n1": replace(IDLE, cpus=0), "n2": IDLE, "n3": replace(IDLE, cpus=0)}, since=placing.room.mark()
+    )
+    placing.occupancy.put("foreign", "n3", Resources(3500), [Port(80)])
+    rooms = []
+    for name in ("n1", "n2", "n3", "n2"):
+        placing.put_node(_node(name))
+        found = placing.prospect(PLAIN)
+        rooms.append((found.room, placing.occupancy.unfit(PLAIN.resources), placing.occupancy.taken(Port(80))))
+        placing.drop_node(name)
+    assert rooms == [(False, 0, 0), (True, 0, 0), (False, 1, 1), (True, 0, 0)]
+
+
 NAMES = st.sampled_from(["n1", "n2", "n3"])
 ASKS = st.builds(
     lambda cpu, zone, port: Ask(
@@ -253,8 +278,8 @@ class _World:
         placing = Placing()
         for node in self.nodes.values():
             placing.put_node(node)
-        for uid, (node, ask) in self.pods.items():
-            self.bind(placing, uid, node, ask)
+        for uid, (place, ask) in self.pods.items():
+            self.bind(placing, uid, place, ask)
         self.list(placing)
         return placing
 

@@ -1,6 +1,5 @@
 """Where Slurm has room, as far as is known."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -102,7 +101,7 @@ def test_jobs_of_others_make_a_node_doubtful() -> None:
     """How much they take or free is not told: the node counts as full until its figures are read."""
     room = _room(n1=IDLE, n2=IDLE)
     room.doubt(["n1", "unheard-of"])
-    assert (room.fitting(ONE), room.doubted) == (0b010, {"n1"})
+    assert (room.fitting(ONE), room.doubted) == (0b010, frozenset({"n1"}))
     room.refresh({"n1": replace(IDLE, cpus=1)}, since=room.mark(), whole=False)
     assert (room.fitting(ONE), room.fitting(Shape(2, 1)), room.doubted) == (0b011, 0b010, frozenset())
 
@@ -112,14 +111,16 @@ def test_a_grant_while_slurm_is_asked_counts_though_the_answer_may_not_know_it()
     room = _room(n1=IDLE)
     room.hold("old", {"n1": 1}, Shape(1, 1))
     mark = room.mark()
-    room.hold("new", {"n1": 1}, Shape(2, 1))
-    room.refresh({"n1": replace(IDLE, cpus=3)}, since=mark)
+    room.hold("new", {"n1": 1}, Shape(1, 1))
+    theirs = 1
+    room.refresh({"n1": replace(IDLE, cpus=4 - 1 - theirs)}, since=mark)
     assert (room.has(ONE, ALL), room.has(Shape(2, 1), ALL)) == (True, False)
 
 
-def test_an_end_that_the_list_counts_already_frees_no_more_than_there_is() -> None:
-    """Slurm tells the end and the list in any order."""
-    room = _room(n1=IDLE)
+@pytest.mark.parametrize("before", [{"n1": IDLE}, {}], ids=["known", "new"])
+def test_an_end_that_the_list_counts_already_frees_no_more_than_there_is(before: dict[str, Free]) -> None:
+    """Slurm tells the end and the list in any order; a node may come to be known when we hold a part of it already."""
+    room = _room(**before)
     room.hold("web", {"n1": 1}, Shape(2, 1))
     room.hold("db", {"n1": 1}, Shape(1, 1))
     room.refresh({"n1": replace(IDLE, cpus=3)}, since=room.mark())
@@ -171,7 +172,7 @@ SIZE = Free(4, 4, (("gpu", 2),), 4, 4)
 def test_room_is_what_is_left_of_all_holds(steps: list[tuple[Any, ...]], shape: Shape) -> None:
     """If Slurm always tells the truth and knows every grant: whatever was held, freed, looked at and listed before."""
     room = _room(**dict.fromkeys(NAMES, SIZE))
-    holds: dict[str, tuple[Mapping[str, int], Shape]] = {}
+    holds: dict[str, tuple[dict[str, int], Shape]] = {}
     for kind, *said in steps:
         if kind == "hold":
             owner, layout, own = said

@@ -71,7 +71,7 @@ async def init(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Init]:
             raise CommandError(found.problem)
         return found.output
 
-    status, gate, jobs = Status(hash="h1", epoch="life"), Gate(run), Jobs()
+    status, gate, jobs = Status(hash="h1", epoch="life"), Gate(run, tmp_path), Jobs()
     found = Init(f"http://127.0.0.1:{unused_tcp_port}/", status, gate, jobs, ran)
     gate.close(tmp_path)
     answers = Answers(status, Hints(), jobs, gate, run=run, key=tmp_path / "key")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from slurmctld_init.commands import CommandError
-from slurmctld_init.gate import Gate, read
+from slurmctld_init.gate import SAVED, Gate, read
 
 pytestmark = pytest.mark.looptime
 
@@ -37,18 +37,31 @@ def write(folder: Path, wait: float = 60, **partitions: str) -> Path:
 async def test_without_the_file_there_is_none(tmp_path: Path) -> None:
     """A cluster that places no pods starts as ever."""
     slurm = Slurm()
-    gate = Gate(slurm.run)
+    gate = Gate(slurm.run, tmp_path)
     gate.close(tmp_path)
+    gate.wait()
     await gate.open()
     await asyncio.sleep(1000)
     assert (gate.state, slurm.states) == ("none", {})
 
 
+async def test_slurmctld_does_not_find_the_states_that_partitions_had(tmp_path: Path) -> None:
+    """It would take them up, UP as they were; where there is no gate that is as it should be."""
+    for name in SAVED:
+        (tmp_path / name).touch()
+    gate = Gate(Slurm().run, tmp_path)
+    gate.close(tmp_path)
+    assert all((tmp_path / name).exists() for name in SAVED)
+    gate.close(write(tmp_path, batch="UP"))
+    assert not any((tmp_path / name).exists() for name in SAVED)
+
+
 async def test_it_is_opened_when_all_is_pinned(tmp_path: Path) -> None:
     """Each partition takes its own state; an administrator's later change is not undone."""
     slurm = Slurm()
-    gate = Gate(slurm.run)
+    gate = Gate(slurm.run, tmp_path)
     gate.close(write(tmp_path, batch="UP", old="DRAIN"))
+    gate.wait()
     await asyncio.sleep(30)
     assert (gate.state, slurm.states) == ("closed", {})
     await gate.open()
@@ -62,8 +75,9 @@ async def test_it_is_opened_when_all_is_pinned(tmp_path: Path) -> None:
 async def test_it_opens_by_itself(tmp_path: Path) -> None:
     """The scheduler is away: after the wait partitions get their states, as soon as Slurm can be told."""
     slurm = Slurm()
-    gate = Gate(slurm.run)
+    gate = Gate(slurm.run, tmp_path)
     gate.close(write(tmp_path, wait=10, batch="UP"))
+    gate.wait()
     slurm.answers = False
     await asyncio.sleep(30)
     assert gate.state == "closed"
@@ -77,8 +91,9 @@ async def test_it_opens_by_itself(tmp_path: Path) -> None:
 async def test_a_new_partition_gets_its_state_at_once_if_it_is_open(tmp_path: Path) -> None:
     """A reconfigure keeps the states of others, so they are let be; a gate that is shut stays shut."""
     slurm = Slurm()
-    gate = Gate(slurm.run)
+    gate = Gate(slurm.run, tmp_path)
     gate.close(write(tmp_path, wait=100, batch="UP"))
+    gate.wait()
     gate.renew(write(tmp_path, wait=100, batch="UP", more="UP"))
     await asyncio.sleep(50)
     assert (gate.state, slurm.states) == ("closed", {})

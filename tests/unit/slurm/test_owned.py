@@ -38,6 +38,15 @@ def test_a_part_of_a_list_may_be_refused(text: str, sentence: str) -> None:
     assert str(refused.value).startswith(sentence)
 
 
+@pytest.mark.parametrize("text", ["PrologTimeout=10", "ReconfigFlags=KeepPartInfo", "schedulerparameters=x,DEFER"])
+def test_what_would_break_the_placing_of_pods_is_refused_where_there_is_any(text: str) -> None:
+    """Elsewhere it is the user's, as it always was."""
+    with pytest.raises(OwnedError, match=r"spec\.config\.extra, line 1: .* cannot be set here: "):
+        check(text, scheduler=True)
+    assert render(check(text)) == f"{text}\n"
+    assert render(check("SchedulerParameters=defer_batch", scheduler=True)) == "SchedulerParameters=defer_batch\n"
+
+
 def test_any_other_line_passes() -> None:
     """Also a key that nobody knows: Slurm will tell."""
     text = "PreemptMode=REQUEUE\nSlurmctldParameters=user_resv_delete\nNoSuchKey=1\n"

@@ -26,6 +26,10 @@ SMALLEST_TABLE, LARGEST_TABLE = 1024, 65536
 SILENCE = 300
 """Seconds, the least SlurmdTimeout: Slurm's own default."""
 
+PROMPT = "bf_interval=1,sched_interval=1"
+"""Of SchedulerParameters: what an ended pod leaves is a queued one's after 0.6 s. By default it is after up to 30 s,
+because external jobs' ends do not wake Slurm's loops."""
+
 _OURS = "# Rendered by Kurm from SlurmCluster {0.namespace}/{0.name}. Changes here are overwritten: change that.\n"
 
 
@@ -71,8 +75,8 @@ def configuration(
     is made of them) and `places` where they are (topology.yaml). `nodes` is how many nodes Kubernetes has. Raises
     SpecError (MissingError for a ConfigMap).
     """
-    hooks = scripts.hooks(cluster.spec.scripts, config_maps)
     scheduler = cluster.spec.scheduler
+    hooks = scripts.hooks(cluster.spec.scripts, config_maps, gate=scheduler is not None)
     kinds = gres.kinds(node_sets.values(), records.values())
     ours = [
         *_identity(cluster),
@@ -84,6 +88,7 @@ def configuration(
         *hooks.settings,
         # Slurm would run a prolog only where a job's first step starts, and the resource says: on each node of it.
         *([Setting("PrologFlags", "Alloc")] if cluster.spec.scripts.prolog or scheduler else []),
+        *(_scheduling() if scheduler else []),
         *partitions.lines(cluster.spec.partitions, node_sets, gated=scheduler is not None),
     ]
     files = {
@@ -180,6 +185,11 @@ def _accounting(cluster: Cluster, kinds: frozenset[str]) -> list[Line]:
     )
 
 
+def _scheduling() -> list[Line]:
+    """How jobs start where pods are placed: soon after something is freed, and not over a container that still runs."""
+    return _lines(SchedulerParameters=f"{PROMPT},{scripts.REQUEUE}", PrologTimeout=str(scripts.PROLOG_TIMEOUT))
+
+
 def _cgroups(kinds: frozenset[str]) -> Conf:
     return Conf(
         (
@@ -194,7 +204,7 @@ def _cgroups(kinds: frozenset[str]) -> Conf:
 
 def _extra(cluster: Cluster) -> Conf:
     try:
-        return check(cluster.spec.config.extra)
+        return check(cluster.spec.config.extra, scheduler=cluster.spec.scheduler is not None)
     except OwnedError as error:
         raise SpecError(error.field, f"line {error.line}: {error.key} cannot be set here: {error.why}") from error
     except ConfError as error:
