@@ -20,9 +20,26 @@ life is read from both sides each time (`stage`), so whoever dies between two st
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
-from typing import TypeAlias
+
+from kurm.domain.owner import Health, Job, Phase, Pod, Snapshot
+from kurm.domain.steps import (
+    Allocate,
+    Amend,
+    Bind,
+    Cancel,
+    Doom,
+    EndPod,
+    Instruction,
+    Look,
+    LookBack,
+    Pin,
+    Report,
+    Submit,
+    Tell,
+    Wait,
+)
 
 BIND_WITHIN = 60.0
 """Seconds in which a granted job's first pod must be bound: nobody else can use what it holds meanwhile."""
@@ -41,215 +58,6 @@ class Stage(StrEnum):
     BOUND = "bound"
     RELEASING = "releasing"
     GONE = "gone"
-
-
-class Health(StrEnum):
-    """What is known of a Kubernetes node."""
-
-    WELL = "well"
-    SILENT = "silent"
-    """Its kubelet is not heard of; what runs on it may run on."""
-    DEAD = "dead"
-    """Not heard of for long enough, declared so by a person, or deleted."""
-
-
-class Phase(StrEnum):
-    """How far a live Slurm job is."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    ENDING = "ending"
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """A pod of an owner that has not ended: one whose containers have (Succeeded, Failed) is none any more."""
-
-    uid: str
-    node: str = ""
-    """Where it is bound; empty while it waits."""
-    job: int = 0
-    """The job by which it was bound, as the pod says; 0 for one that somebody else has bound."""
-    epoch: str = ""
-    """The life of slurmctld in which that job was made."""
-    rank: int = -1
-    """Which slot of a gang it shall have, -1 for any."""
-    leaving: bool = False
-    """Whether it is being deleted; it holds its slot until it is gone."""
-    foreign: bool = False
-    """Whether another scheduler has bound it: it is never ended by us."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A live Slurm job of an owner."""
-
-    id: int
-    phase: Phase
-    hosts: tuple[str, ...] = ()
-    """Its nodes, empty until it runs."""
-    slots: Mapping[str, int] | None = None
-    """How many slots are on which node, in the order of ranks; None until that was looked at."""
-    pinned: bool = False
-    """Whether it stands for pods that were bound already, on one node."""
-    ends_at: float | None = None
-    """When Slurm ends it to make room for another."""
-    doomed: bool = False
-    """Whether it is to end as soon as its pods are gone."""
-    granted_at: float = 0.0
-    """When it was first seen running."""
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """Why nothing is asked of Slurm for the pods that wait: a condition's reason and message."""
-
-    reason: str
-    message: str
-    again: float | None = None
-    """Seconds until it is worth another try; None: when something changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Both sides of one owner at one moment. Times are in seconds, by one clock."""
-
-    pods: tuple[Pod, ...] = ()
-    """In the order in which they get slots."""
-    jobs: tuple[Job, ...] | None = ()
-    """None: it is not known what Slurm knows."""
-    wanted: int = 1
-    """Slots: how many pods it has when it is whole."""
-    epoch: str = ""
-    """slurmctld's present life."""
-    ended: Mapping[int, str] = field(default_factory=dict)
-    """Jobs of this owner that have ended in this life of slurmctld, and how, in Slurm's word (NODE_FAIL, CANCELLED,
-    ...); empty while nobody has looked."""
-    nodes: Mapping[str, Health] = field(default_factory=dict)
-    """Of the pods' and jobs' nodes; one that is not named is DEAD: it was deleted."""
-    unfit: Mapping[str, str] = field(default_factory=dict)
-    """Nodes to which these pods must not be bound (any more), and why."""
-    taken: frozenset[str] = frozenset()
-    """Nodes where a pin has found no room for a while: what these pods had was given to others."""
-    obstacle: Obstacle | None = None
-    open: bool = True
-    """Whether slurmctld gives out nodes: not while what is bound is being pinned again after its restart."""
-    outdated: bool = False
-    """Whether its queued job excludes nodes that it may use by now."""
-    room: bool = True
-    """Whether some node is thought to have room without preemption."""
-    problem: str = ""
-    """Why Slurm is not known, in words."""
-    partial_since: float | None = None
-    """Since when some pods of a gang are bound and some were never; None if it was whole, or nobody knows."""
-    force: bool = False
-    """Whether pods that are Terminating on a dead node are to be deleted by force."""
-    now: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Allocate:
-    """Ask for a job that starts now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Submit:
-    """Ask for a job that waits in the queue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Amend:
-    """Change which nodes a queued job excludes."""
-
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Read how many slots of a running job are on which node."""
-
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class LookBack:
-    """Read how a job has ended."""
-
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bind:
-    """Bind a pod to a node, by a slot of a job."""
-
-    pod: str
-    job: int
-    node: str
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """Ask for so many slots on exactly this node, for pods that are bound there."""
-
-    node: str
-    slots: int
-    pods: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """End a job. `avoid`: the nodes on which it could not be used."""
-
-    job: int
-    why: str
-    avoid: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Doom:
-    """Remember that a job is to end when its pods are gone, and not to be used any more."""
-
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndPod:
-    """Tell a pod why it ends (DisruptionTarget), and delete it. `within`: seconds at most, None for its own grace."""
-
-    pod: str
-    reason: str
-    message: str
-    within: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Tell the pods that wait why they do (PodScheduled=False)."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Say of a pod what a person has to look at."""
-
-    pod: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Look again after so many seconds; nothing else will say that it is time."""
-
-    seconds: float
-    reason: str
-
-
-Instruction: TypeAlias = (
-    Allocate | Submit | Amend | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Report | Wait
-)
 
 
 def stage(seen: Snapshot) -> Stage:

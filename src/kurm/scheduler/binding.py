@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kurm.domain.allocation import Bind, EndPod
+from kurm.domain.steps import Bind, EndPod
 from kurm.kube.cache import Change
 from kurm.kube.errors import Conflict, KubeError, NotFound
 from kurm.kube.queue import Queue

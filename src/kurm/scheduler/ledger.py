@@ -7,12 +7,12 @@ date between. What is not known for certain is not told: `jobs` returns None the
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
 
-from kurm.domain.allocation import Job, Phase
+from kurm.domain.owner import Job, Phase
 from kurm.slurm.controller import Allocation, Allocations, JobEvent
 from kurm.slurm.hostlist import expand
 
@@ -61,7 +61,8 @@ class Ledger:
         self._entries: dict[int, Entry] = {}
         self._owners: dict[str, set[int]] = {}
         self._ended: dict[str, dict[int, str]] = {}
-        self._cancelled: dict[int, float] = {}
+        self._over: dict[int, float] = {}  # when we heard that a job has ended: an older list has it still
+        self._listed: dict[int, Allocation] = {}
         self._unsure: dict[str, float] = {}
         self._look_at: Callable[[str], None] = lambda _: None
         self._withdrawn: dict[str, float] = {}
@@ -129,7 +130,7 @@ class Ledger:
 
     def cancelled(self, job: int) -> None:
         """Note that Slurm has heard that a job is to end."""
-        self._cancelled[job] = self._now()
+        self._over[job] = self._now()
         self._drop(job)
 
     def looked_back(self, owner: str, job: int, how: str) -> None:
@@ -181,10 +182,13 @@ class Ledger:
         if event.event == "ended":
             if entry.job.phase is Phase.QUEUED:
                 self._withdrawn[entry.owner] = self._now()
+            self._over[event.id] = self._now()
             self._drop(event.id)
             self._remember(entry.owner, event.id, "")
         elif entry.job.phase is Phase.QUEUED:
-            self._change(event.id, phase=Phase.RUNNING, hosts=_expanded(event.nodes), granted_at=self._now())
+            now = self._now()
+            self._change(event.id, phase=Phase.RUNNING, hosts=_expanded(event.nodes), granted_at=now)
+            self._entries[event.id] = replace(self._entries[event.id], noted_at=now)
         else:
             return
         self._look_at(entry.owner)
@@ -197,7 +201,7 @@ class Ledger:
         self.epoch, self.known, self.open = epoch, False, False
         self._ended.clear()
         self._mine.clear()
-        self._cancelled.clear()
+        self._over.clear()
         self.want()
         return True
 
@@ -217,6 +221,27 @@ class Ledger:
         listed = {one.id: one for one in told.jobs if one.signature.startswith(prefix)}
         changed = {owner for owner, since in self._unsure.items() if since <= begun}
         self._unsure = {owner: since for owner, since in self._unsure.items() if since > begun}
+        changed |= self._drop_all_but(listed, begun)
+        for job, one in listed.items():
+            before = self._entries.get(job)
+            if self._over.get(job, float("-inf")) >= begun or (before and before.noted_at >= begun):
+                continue
+            if before is not None and before.epoch == self.epoch and self._listed.get(job) == one:
+                continue
+            entry = self._entry(one, one.signature.removeprefix(prefix), before)
+            if before is None or before.job != entry.job or before.reason != entry.reason:
+                changed.add(entry.owner)
+            if before is not None and before.owner != entry.owner:
+                changed.add(before.owner)
+            self._put(entry)
+        self._listed = listed
+        self._over = {job: since for job, since in self._over.items() if since >= begun}
+        for owner in {*changed, *self._owners} if first or away else changed:
+            self._look_at(owner)
+
+    def _drop_all_but(self, listed: Collection[int], begun: float) -> set[str]:
+        """Drop what a list does not have, and return the owners; what we did since it was asked for it cannot have."""
+        changed = set()
         for job, entry in [(job, entry) for job, entry in self._entries.items() if job not in listed]:
             if entry.noted_at >= begun:
                 if (
@@ -228,19 +253,7 @@ class Ledger:
             if entry.epoch == self.epoch:
                 self._remember(entry.owner, job, "")
             changed.add(entry.owner)
-        for job, one in listed.items():
-            before = self._entries.get(job)
-            if self._cancelled.get(job, float("-inf")) >= begun or (before and before.noted_at >= begun):
-                continue
-            entry = self._entry(one, one.signature.removeprefix(prefix), before)
-            if before is None or before.job != entry.job or before.reason != entry.reason:
-                changed.add(entry.owner)
-            if before is not None and before.owner != entry.owner:
-                changed.add(before.owner)
-            self._put(entry)
-        self._cancelled = {job: since for job, since in self._cancelled.items() if since >= begun}
-        for owner in {*changed, *self._owners} if first or away else changed:
-            self._look_at(owner)
+        return changed
 
     def _entry(self, one: Allocation, owner: str, before: Entry | None) -> Entry:
         now = self._now()

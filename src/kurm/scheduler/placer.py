@@ -13,7 +13,9 @@ from dataclasses import replace
 import structlog
 
 from kurm.domain import allocation
-from kurm.domain.allocation import (
+from kurm.domain.gangs import natural
+from kurm.domain.owner import Phase
+from kurm.domain.steps import (
     Allocate,
     Amend,
     Bind,
@@ -23,14 +25,12 @@ from kurm.domain.allocation import (
     Instruction,
     Look,
     LookBack,
-    Phase,
     Pin,
     Report,
     Submit,
     Tell,
     Wait,
 )
-from kurm.domain.gangs import natural
 from kurm.kube.backoff import Backoff
 from kurm.kube.controller import DONE, Again, Controller, Result
 from kurm.kube.errors import KubeError

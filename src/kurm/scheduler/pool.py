@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kurm.domain.allocation import Health
 from kurm.domain.nodeset import NodeSetSpec
+from kurm.domain.owner import Health
 from kurm.domain.schedulerspec import Scheduler
 from kurm.domain.selection import claim
 from kurm.domain.spec import seconds

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from kurm.domain.allocation import Job, Obstacle
 from kurm.domain.asks import Ask, RefusedError
 from kurm.domain.feasibility import Constraint
 from kurm.domain.gangs import gather
 from kurm.domain.jobrequest import JobRequest
+from kurm.domain.owner import Job, Obstacle
 from kurm.domain.placing import Prospect
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.objects import Pod

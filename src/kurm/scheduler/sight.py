@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kurm.domain import allocation
-from kurm.domain.allocation import Job, Obstacle, Phase, Snapshot
+from kurm.domain import owner as owners
+from kurm.domain.owner import Job, Obstacle, Phase, Snapshot
 from kurm.scheduler.binding import Binding
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.objects import Pod
@@ -131,9 +131,9 @@ class Sight:
         there = case.members.there()
         return self.wish(case.owner, case.members, there) if there else None
 
-    def _pod(self, pod: Pod, members: Members) -> allocation.Pod:
+    def _pod(self, pod: Pod, members: Members) -> owners.Pod:
         where = self._binding.where(pod)
-        return allocation.Pod(
+        return owners.Pod(
             pod.metadata.uid,
             where.node,
             where.job,
@@ -143,7 +143,7 @@ class Sight:
             foreign=members.foreign,
         )
 
-    def _partial_since(self, owner: str, pods: Iterable[allocation.Pod], size: int) -> float | None:
+    def _partial_since(self, owner: str, pods: Iterable[owners.Pod], size: int) -> float | None:
         """Return since when a gang that we have bound a part of is not whole."""
         bound = sum(1 for pod in pods if pod.node)
         if owner in self._gangs and bound >= size:
@@ -173,7 +173,7 @@ class Sight:
         return replace(obstacle, again=until - now) if obstacle is not None and until > now else None
 
 
-def _nodes(pods: Iterable[allocation.Pod], known: Iterable[Job]) -> set[str]:
+def _nodes(pods: Iterable[owners.Pod], known: Iterable[Job]) -> set[str]:
     return {pod.node for pod in pods if pod.node} | {node for job in known for node in job.hosts}
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kurm.domain.allocation import Tell
+from kurm.domain.steps import Tell
 from kurm.kube.errors import Conflict, KubeError, NotFound
 from kurm.kube.events import Recorder, Severity
 from kurm.kube.queue import Queue

@@ -10,25 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kurm.domain.allocation import (
-    Allocate,
-    Bind,
-    Cancel,
-    Doom,
-    EndPod,
-    Health,
-    Instruction,
-    Job,
-    Look,
-    LookBack,
-    Obstacle,
-    Phase,
-    Pin,
-    Pod,
-    Snapshot,
-    Submit,
-    decide,
-)
+from kurm.domain.allocation import decide
+from kurm.domain.owner import Health, Job, Obstacle, Phase, Pod, Snapshot
+from kurm.domain.steps import Allocate, Bind, Cancel, Doom, EndPod, Instruction, Look, LookBack, Pin, Submit
 
 NODES = ("n1", "n2", "n3")
 SLOTS = 2

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from kurm.domain.allocation import Cancel, EndPod, Instruction, LookBack, Pin, Snapshot, Submit, decide
+from kurm.domain.allocation import decide
+from kurm.domain.owner import Snapshot
+from kurm.domain.steps import Cancel, EndPod, Instruction, LookBack, Pin, Submit
 from unit.domain.allocation_model import OWNERS, BrokenPromiseError, Decide, World
 
 OUTCOMES = st.lists(st.sampled_from(["done", "done", "done", "failed", "lost", "crash"]), max_size=4)

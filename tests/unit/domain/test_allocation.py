@@ -1,0 +1,180 @@
+"""The life of an allocation, step by step."""
+
+from dataclasses import replace
+
+from kurm.domain.allocation import BIND_WITHIN, REPLACE_WITHIN, Stage, decide, stage
+from kurm.domain.owner import Health, Job, Obstacle, Phase, Pod, Snapshot
+from kurm.domain.steps import (
+    Allocate,
+    Amend,
+    Bind,
+    Cancel,
+    Doom,
+    EndPod,
+    Look,
+    LookBack,
+    Pin,
+    Report,
+    Submit,
+    Tell,
+    Wait,
+)
+
+WELL = {"n1": Health.WELL, "n2": Health.WELL}
+WAITS = Pod("a")
+BOUND = Pod("a", "n1", job=5, epoch="e")
+RUNS = Job(5, Phase.RUNNING, ("n1",), {"n1": 1})
+PENDING = Snapshot((WAITS,), epoch="e", nodes=WELL)
+AT_HOME = Snapshot((BOUND,), (RUNS,), epoch="e", nodes=WELL)
+GANG = tuple(Pod(name) for name in "abc")
+GRANTED = Snapshot(GANG, (Job(7, Phase.RUNNING, ("n1", "n2"), {"n1": 2, "n2": 1}),), wanted=3, epoch="e", nodes=WELL)
+
+
+def test_a_life_without_trouble() -> None:
+    """Room, a job, its node, the bind; and when the pod is gone, the end of the job."""
+    unseen = Job(5, Phase.RUNNING)
+    life = [PENDING, replace(PENDING, jobs=(unseen,)), replace(PENDING, jobs=(RUNS,)), AT_HOME]
+    life += [replace(AT_HOME, pods=()), Snapshot(epoch="e")]
+    expected = [
+        (Stage.PENDING, [Allocate()]),
+        (Stage.GRANTED, [Look(5)]),
+        (Stage.GRANTED, [Bind("a", 5, "n1", 0)]),
+        (Stage.BOUND, []),
+        (Stage.RELEASING, [Cancel(5, "its pods are gone")]),
+        (Stage.GONE, []),
+    ]
+    assert expected == [(stage(seen), decide(seen)) for seen in life]
+
+
+def test_without_room_it_waits_in_the_queue() -> None:
+    """It asks once, and keeps its place; what its job excludes is kept up to date."""
+    queued = replace(PENDING, jobs=(Job(5, Phase.QUEUED),))
+    told = Tell("SlurmQueue", "waits in Slurm's queue as job 5")
+    assert [Submit()] == decide(replace(PENDING, room=False))
+    assert [told] == decide(queued)
+    assert [Amend(5), told] == decide(replace(queued, outdated=True))
+
+
+def test_what_is_unknown_is_left_alone() -> None:
+    """Neither asked for again nor given back; whoever waits is told why."""
+    assert [Tell("SlurmAway", "no answer")] == decide(replace(PENDING, jobs=None, problem="no answer"))
+    assert decide(replace(AT_HOME, jobs=None)) == []
+
+
+def test_an_obstacle_gives_back_what_was_asked() -> None:
+    """An incomplete gang, or a refused pod, holds nothing."""
+    obstacle = Obstacle("GangIncomplete", "1 of 3 pods are there", 5.0)
+    seen = replace(PENDING, jobs=(Job(5, Phase.QUEUED),), obstacle=obstacle)
+    expected = [Cancel(5, obstacle.message), Tell("GangIncomplete", obstacle.message), Wait(5.0, obstacle.message)]
+    assert expected == decide(seen)
+
+
+def test_an_ended_job_ends_its_pod_and_a_forgotten_one_is_pinned() -> None:
+    """They look alike from here: a bound pod without a job. The epoch tells, and Slurm's word for the end."""
+    lost = replace(AT_HOME, jobs=())
+    assert [LookBack(5)] == decide(lost)
+    ended = replace(lost, ended={5: "CANCELLED"})
+    assert [EndPod("a", "SlurmJobEnded", "Slurm job 5 has ended: CANCELLED")] == decide(ended)
+    assert [Pin("n1", 1, ("a",))] == decide(replace(lost, epoch="later"))
+    assert [Pin("n1", 1, ("a",))] == decide(replace(lost, ended={5: "NODE_FAIL"}))
+    assert decide(replace(lost, ended={5: "NODE_FAIL"}, nodes={"n1": Health.SILENT})) == []
+
+
+def test_a_share_that_was_given_away_ends_the_pod() -> None:
+    """It could be pinned never more; somebody else's job is there."""
+    seen = replace(AT_HOME, jobs=(), epoch="later", taken=frozenset({"n1"}))
+    (end,) = decide(seen)
+    assert isinstance(end, EndPod)
+    assert (end.pod, end.reason) == ("a", "SlotTaken")
+
+
+def test_of_two_jobs_the_one_stays_by_which_the_pod_is_bound() -> None:
+    """Also if the other one is older, as one that slurmctld has revived."""
+    revived = Job(3, Phase.RUNNING, ("n2",), {"n2": 1})
+    assert [Cancel(3, "another job stands for the same pods")] == decide(replace(AT_HOME, jobs=(revived, RUNS)))
+
+
+def test_preemption_takes_as_long_as_there_is_grace() -> None:
+    """The pod gets what is left; when it is gone, so is the job, without waiting for the rest."""
+    taken = replace(RUNS, ends_at=130.0)
+    seen = replace(AT_HOME, jobs=(taken,), now=100.0)
+    assert [EndPod("a", "PreemptedBySlurm", "Slurm takes back job 5", within=30.0)] == decide(seen)
+    assert decide(replace(seen, pods=(replace(BOUND, leaving=True),))) == []
+    assert [Cancel(5, "it makes room for another")] == decide(replace(seen, pods=()))
+
+
+def test_a_silent_node_holds_what_ran_there() -> None:
+    """The pod is gone from Kubernetes, and its containers may run on: until the node is back, or dead."""
+    gone = replace(AT_HOME, pods=(), nodes={"n1": Health.SILENT})
+    assert [Wait(30.0, "node n1 is silent: what ran there may run on")] == decide(gone)
+    assert [Cancel(5, "its pods are gone")] == decide(replace(gone, nodes={"n1": Health.DEAD}))
+
+
+def test_terminating_for_ever_is_told_or_resolved() -> None:
+    """Its node is dead, its job is gone: by policy it is deleted by force, or a person is told."""
+    stuck = replace(AT_HOME, pods=(replace(BOUND, leaving=True),), jobs=(), nodes={"n1": Health.DEAD})
+    (told,) = decide(stuck)
+    assert isinstance(told, Report)
+    (forced,) = decide(replace(stuck, force=True))
+    assert isinstance(forced, EndPod)
+    assert forced.within == 0.0
+
+
+def test_a_granted_node_that_became_unfit_is_given_back() -> None:
+    """Cordoned since, or full by its kubelet's account: the pod asks anew, and avoids it."""
+    seen = replace(PENDING, jobs=(RUNS,), unfit={"n1": "it is cordoned"})
+    assert [Cancel(5, "node n1: it is cordoned", avoid=("n1",))] == decide(seen)
+
+
+def test_a_grant_that_cannot_be_used_is_given_back_in_time() -> None:
+    """Whatever keeps the API server from binding: the nodes are not to lie idle for it."""
+    seen = replace(PENDING, jobs=(RUNS,), now=BIND_WITHIN + 1)
+    assert [Cancel(5, "its pods could not be bound in 60 s")] == decide(seen)
+
+
+def test_a_gang_is_bound_in_the_order_of_its_nodes() -> None:
+    """Several pods share a node, and one with a rank has its own slot."""
+    assert [Bind("a", 7, "n1", 0), Bind("b", 7, "n1", 1), Bind("c", 7, "n2", 2)] == decide(GRANTED)
+    ranked = tuple(Pod(name, rank=2 - index) for index, name in enumerate("abc"))
+    assert {("a", 2), ("b", 1), ("c", 0)} == {
+        (act.pod, act.slot) for act in decide(replace(GRANTED, pods=ranked)) if isinstance(act, Bind)
+    }
+
+
+def test_a_replacement_takes_the_free_slot() -> None:
+    """The others are not touched."""
+    pods = (Pod("a", "n1", 7, "e", rank=0), Pod("d"), Pod("c", "n2", 7, "e", rank=2))
+    assert [Bind("d", 7, "n1", 1)] == decide(replace(GRANTED, pods=pods))
+
+
+def test_a_gang_that_is_not_whole_in_time_is_undone() -> None:
+    """Bound pods end, then the job; whoever replaces them waits for a new one."""
+    bound = (Pod("a", "n1", 7, "e", rank=0), Pod("b", "n1", 7, "e", rank=1))
+    seen = replace(GRANTED, pods=bound, partial_since=0.0, now=10.0)
+    assert [Wait(REPLACE_WITHIN - 10, "the gang is not whole yet")] == decide(seen)
+    assert [Doom(7)] == decide(replace(seen, now=REPLACE_WITHIN))
+    doomed = replace(seen, jobs=(replace(GRANTED.jobs[0], doomed=True),) if GRANTED.jobs else ())
+    assert [act.pod for act in decide(doomed) if isinstance(act, EndPod)] == ["a", "b"]
+    waiting = replace(doomed, pods=GANG)
+    assert [Cancel(7, "its pods are gone"), Wait(1.0, "its earlier job is ending")] == decide(waiting)
+
+
+def test_a_forgotten_gang_is_pinned_node_by_node() -> None:
+    """By one job for each node, with as many slots as pods are there."""
+    bound = (Pod("a", "n1", 7, "e"), Pod("b", "n1", 7, "e"), Pod("c", "n2", 7, "e"))
+    seen = replace(GRANTED, pods=bound, jobs=(), epoch="later")
+    assert [Pin("n1", 2, ("a", "b")), Pin("n2", 1, ("c",))] == decide(seen)
+
+
+def test_a_foreign_pod_is_pinned_and_never_ended() -> None:
+    """Another scheduler has bound it: it has a share of the node, whatever Slurm does to its job."""
+    guest = Pod("a", "n1", foreign=True)
+    assert [Pin("n1", 1, ("a",))] == decide(replace(AT_HOME, pods=(guest,), jobs=()))
+    assert [Pin("n1", 1, ("a",))] == decide(replace(AT_HOME, pods=(guest,), jobs=(), taken=frozenset({"n1"})))
+
+
+def test_while_the_gate_is_closed_nothing_is_asked() -> None:
+    """What is bound is pinned first; a request would be refused."""
+    (told,) = decide(replace(PENDING, open=False))
+    assert isinstance(told, Tell)
+    assert told.reason == "SlurmAway"
