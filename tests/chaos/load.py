@@ -21,8 +21,6 @@ from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.slurm.wire import Answer, number
 
-MEAN = 0.3
-"""Seconds between two deeds, on average."""
 FULL, CALM = 1.15, 0.8
 """Share of all CPUs that pods may ask for together: while there is chaos, and when all is to come to rest."""
 FITS, INFEASIBLE, REFUSED = "fits", "infeasible", "refused"
@@ -40,9 +38,10 @@ BATCH: dict[str, object] = {
 
 
 class Load:
-    """One run's people."""
+    """One run's people; `mean`: seconds between two deeds, on average."""
 
-    def __init__(self, world: World, kubelet: Kubelet, dice: random.Random) -> None:
+    def __init__(self, world: World, kubelet: Kubelet, dice: random.Random, *, mean: float) -> None:
+        self.mean = mean
         self.world, self.kubelet, self.dice = world, kubelet, dice
         self.batch: set[str] = set()
         """Names of the batch jobs that are to live."""
@@ -74,7 +73,7 @@ class Load:
         """Do one deed after the other; never ends, cancel it."""
         weights, deeds = zip(*self._deeds, strict=True)
         while True:
-            await asyncio.sleep(self.dice.expovariate(1 / MEAN))
+            await asyncio.sleep(self.dice.expovariate(1 / self.mean))
             self.dice.choices(deeds, weights)[0]()
 
     async def calm(self) -> None:

@@ -20,8 +20,6 @@ ROUND = 10
 """Cycles between two quiet phases."""
 QUIET = 15.0
 """Seconds of a quiet phase."""
-WARM = 6.0
-"""Seconds of load before the first fault."""
 READY = 20.0
 """Seconds, the most that a fault waits for a scheduler that is coming up. It takes about one."""
 
@@ -32,6 +30,10 @@ class Plan:
 
     kills: int
     seed: int
+    warm: float = 6.0
+    """Seconds of load before the first fault."""
+    mean: float = 0.3
+    """Seconds between two deeds of the load, on average."""
     faults: Sequence[str] = ()
     """Which ones, by the names of `Faults`' methods; all if empty."""
     first_only: bool = False
@@ -55,12 +57,12 @@ async def run(folder: Path, plan: Plan) -> Result:
     async with world(folder, scheduler=plan.scheduler) as made:
         dice = [random.Random(f"{plan.seed}/{what}") for what in ("kubelet", "load", "faults")]  # noqa: S311
         kubelet = Kubelet(made.kube, made.watch, made.history, dice[0])
-        load, faults = Load(made, kubelet, dice[1]), Faults(made, dice[2], plan.faults)
+        load, faults = Load(made, kubelet, dice[1], mean=plan.mean), Faults(made, dice[2], plan.faults)
         async with _beside(kubelet.run(), load.sweep()):
             left = plan.kills
             async with _beside(load.run()):
                 await made.ready(60.0)
-                await asyncio.sleep(WARM)
+                await asyncio.sleep(plan.warm)
             while True:
                 async with _beside(load.run()):
                     for _ in range(min(ROUND, left)):

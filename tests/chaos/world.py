@@ -56,6 +56,10 @@ POOL = "kurm.dev/pool"
 NODES_, CPUS, MEMORY = 10, 8, 16_000
 """How many nodes, and the size of each; memory in MiB."""
 INIT_PORT = 6819
+SLURMCTLD, INIT = ("slurmctld", "slurmscriptd"), "slurmctld-init"
+"""The programs, as the kernel names them, that a crash ends, and the one that ends with them."""
+INIT_ENDS = 1.0
+"""Seconds after which the init is ended, too: slurmctld may not have been there to be killed."""
 WAIT = 60
 """Seconds after which slurmctld's init opens the partitions without a scheduler."""
 CONFIGURATION = "h1"
@@ -136,8 +140,14 @@ class World:
     # slurmctld and slurmrestd.
 
     async def kill_slurmctld(self) -> None:
-        """End it as a crash does, and with it its container."""
-        await asyncio.to_thread(self.machine.kill_controller)
+        """End it as a crash does, and with it its container, also one in which it has not been started yet."""
+        begun = time.monotonic()
+        while found := await asyncio.to_thread(self.machine.pids, *SLURMCTLD, INIT):
+            late = time.monotonic() - begun > INIT_ENDS
+            for pid in found if late else await asyncio.to_thread(self.machine.pids, *SLURMCTLD):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.05)
 
     async def start_slurmctld(self) -> None:
         """Start its container again; it need not answer yet."""
