@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kurm.domain.signals import NODE_SET, SLURM_READY
 from kurm.kube.cache import Cache, Change
 from kurm.kube.session import Session
 from kurm.kube.watch import Selection
-from kurm.syncer.objects import CLAIMED_NODES, NODE_SET, SLURM_READY, SLURMD_PODS, Node, Pod, slurmd_pods
+from kurm.syncer.objects import CLAIMED_NODES, SLURMD_PODS, Node, Pod, slurmd_pods
 
 STATE = re.compile(rb"^\[(\S+)\] update_node: node (\S+) state set to (\S+)$", re.MULTILINE)
 """slurmctld's words about an update that changed a node's state (log level info); its images' clock is UTC."""

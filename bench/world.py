@@ -26,6 +26,7 @@ from integration.apiserver import ApiServer, free_ports
 from integration.images.machine import OURS, Machine
 from integration.syncer.stage import LABELS
 from kurm.domain.selection import claim
+from kurm.domain.signals import NODE_SET
 from kurm.kube.config import Config
 from kurm.kube.resources import NAMESPACES, NODES, PODS, Key, Object
 from kurm.kube.session import Session
@@ -34,7 +35,7 @@ from kurm.slurm.errors import NotFound
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.slurm.wire import Answer, number
-from kurm.syncer.objects import NODE_SET, NODE_SETS, SLURM_CLUSTERS
+from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS
 
 HERE = Path(__file__).parent
 REAL = "real"

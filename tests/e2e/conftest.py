@@ -57,8 +57,10 @@ def demo() -> Iterator[Demo]:
 
 @pytest.fixture
 def told(demo: Demo, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Show the whole cluster when a test fails: the first alone, because what comes after it may be its doing."""
+    """Show the whole cluster when a test fails, the first time, and put it right for the others."""
     failures = request.session.testsfailed
     yield
-    if request.session.testsfailed > failures == 0:
-        shared.show(demo)
+    if request.session.testsfailed > failures:
+        if failures == 0:
+            shared.show(demo)
+        demo.put_right()

@@ -61,6 +61,13 @@ class Demo:
         self.ssh("scancel --user=researcher")
         within(30, lambda: self.ssh("squeue -h --user=researcher"), "")
 
+    def put_right(self) -> None:
+        """Undo what a test that has failed may have left: it is no reason for the next to fail, too."""
+        self.kubectl("uncordon", "-l", "kurm.dev/nodeset")
+        self.change("nodeset/workers", {"replicas": 4, "image": None, "whenBusy": None, "busyDeadline": None})
+        self.end_jobs()
+        self.charts.wait("nodeset/workers", "Ready", within=120)
+
     def picture(self) -> dict[str, tuple[str, str]]:
         """Return UID and version of everything that the operator and the charts make, by kind and name.
 

@@ -15,16 +15,7 @@ from typing import Any
 import structlog
 
 from kurm.domain.report import RESUMING, Said, say
-from kurm.kube.apply import Applier
-from kurm.kube.controller import DONE, Again, Controller, Result
-from kurm.kube.errors import ApiError, KubeError, NotFound
-from kurm.kube.events import Recorder, Severity
-from kurm.kube.lease import LeadershipLost
-from kurm.kube.resources import Condition, micro_time
-from kurm.slurm.errors import SlurmError
-from kurm.syncer.jobs import Load
-from kurm.syncer.metrics import Metrics
-from kurm.syncer.objects import (
+from kurm.domain.signals import (
     RELEASE,
     SLURM_ALLOCATED,
     SLURM_DOWN,
@@ -35,9 +26,17 @@ from kurm.syncer.objects import (
     SLURM_READY,
     SLURM_REASON,
     SLURM_STATE,
-    SLURMD_PODS,
-    Pod,
 )
+from kurm.kube.apply import Applier
+from kurm.kube.controller import DONE, Again, Controller, Result
+from kurm.kube.errors import ApiError, KubeError, NotFound
+from kurm.kube.events import Recorder, Severity
+from kurm.kube.lease import LeadershipLost
+from kurm.kube.resources import Condition, micro_time
+from kurm.slurm.errors import SlurmError
+from kurm.syncer.jobs import Load
+from kurm.syncer.metrics import Metrics
+from kurm.syncer.objects import SLURMD_PODS, Pod
 from kurm.syncer.pool import Pool
 from kurm.syncer.records import Records
 

@@ -8,10 +8,11 @@ import asyncio
 
 import structlog
 
+from kurm.domain.signals import SLURM_STATE
 from kurm.domain.world import World
 from kurm.kube.events import Recorder, Severity
 from kurm.slurm.hostlist import compress
-from kurm.syncer.objects import SLURM_CLUSTERS, SLURM_STATE
+from kurm.syncer.objects import SLURM_CLUSTERS
 from kurm.syncer.pool import Pool
 
 log = structlog.get_logger("kurm.syncer")

@@ -5,7 +5,6 @@ from datetime import datetime
 
 import msgspec
 
-from kurm.domain import signals
 from kurm.domain.causes import Told
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.slurmcluster import SlurmClusterStatus
@@ -15,13 +14,6 @@ from kurm.kube.resources import NODES, PODS, Condition, Narrow, Object, Resource
 
 MANAGER = "kurm-syncer"
 """Our field manager."""
-NODE_SET, RELEASE = signals.NODE_SET, signals.RELEASE
-PROTECTED, REQUEUE_AT = signals.PROTECTED, signals.REQUEUE_AT
-SLURM_READY, SLURM_DRAINED = signals.SLURM_READY, signals.SLURM_DRAINED
-SLURM_DRAINING, SLURM_DOWN = signals.SLURM_DRAINING, signals.SLURM_DOWN
-SLURM_STATE, SLURM_REASON = signals.SLURM_STATE, signals.SLURM_REASON
-SLURM_ALLOCATED = signals.SLURM_ALLOCATED
-SLURM_JOBS, SLURM_JOBS_END = signals.SLURM_JOBS, signals.SLURM_JOBS_END
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Taint with which a person says that a node is switched off (Kubernetes, "Non-graceful node shutdown")."""
 OVER = frozenset({"Succeeded", "Failed"})

@@ -10,6 +10,7 @@ from kurm.domain.gres import GRES
 from kurm.domain.noderecord import NodeRecord, TooFewError, gres_of, node_record
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import LABEL_LENGTH, claim
+from kurm.domain.signals import NODE_SET, PROTECTED, RELEASE, REQUEUE_AT, SLURM_READY
 from kurm.domain.topology import place
 from kurm.domain.world import Claim, Pod
 from kurm.kube.cache import Cache, Change
@@ -18,18 +19,7 @@ from kurm.kube.session import Session
 from kurm.kube.watch import Pace, Selection
 from kurm.syncer import objects
 from kurm.syncer.alarms import Alarms
-from kurm.syncer.objects import (
-    CLAIMED_NODES,
-    NODE_SET,
-    NODE_SETS,
-    OVER,
-    PROTECTED,
-    RELEASE,
-    REQUEUE_AT,
-    SLURM_CLUSTERS,
-    SLURM_READY,
-    SLURMD_PODS,
-)
+from kurm.syncer.objects import CLAIMED_NODES, NODE_SETS, OVER, SLURM_CLUSTERS, SLURMD_PODS
 from kurm.syncer.told import Told
 
 OLDEST = 120.0

@@ -8,7 +8,8 @@ or the watch a moment behind.
 import asyncio
 from collections.abc import Callable
 
-from kurm.syncer.objects import SLURM_DRAINED, Pod
+from kurm.domain.signals import SLURM_DRAINED
+from kurm.syncer.objects import Pod
 
 LOST = 60.0
 """Seconds after which a write without an answer has happened, or never will: kube-apiserver's --request-timeout."""

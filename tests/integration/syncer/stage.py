@@ -16,6 +16,7 @@ from typing import Any
 from integration.slurm.lab import Lab
 from kurm.domain.causes import REASON
 from kurm.domain.selection import claim
+from kurm.domain.signals import NODE_SET, PROTECTED, RELEASE, REQUEUE_AT, SLURM_DRAINED
 from kurm.kube.apply import Applier
 from kurm.kube.errors import ApiError
 from kurm.kube.lease import Terms
@@ -29,16 +30,7 @@ from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 from kurm.slurm.wire import number
 from kurm.syncer.conditions import rfc3339
-from kurm.syncer.objects import (
-    NODE_SET,
-    NODE_SETS,
-    PROTECTED,
-    RELEASE,
-    REQUEUE_AT,
-    SLURM_CLUSTERS,
-    SLURM_DRAINED,
-    SLURMD_PODS,
-)
+from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS, SLURMD_PODS
 from kurm.syncer.syncer import Settings, Syncer
 
 TERMS = Terms(duration=2.0, renew_within=1.5, retry=0.3)

@@ -8,9 +8,9 @@ from integration.slurm.hints import served
 from integration.syncer.stage import Stage, until
 from integration.syncer.test_ownership import CORDONED, comment_of, ready_reason
 from integration.syncer.test_syncer import IN_SERVICE, drain_of
+from kurm.domain.signals import SLURM_DRAINED
 from kurm.slurm import jobs
 from kurm.syncer.conditions import rfc3339
-from kurm.syncer.objects import SLURM_DRAINED
 
 
 async def test_an_uncordoned_node_waits_until_its_pod_is_protected(stage: Stage, prefix: str) -> None:

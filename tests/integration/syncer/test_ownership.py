@@ -5,9 +5,7 @@ from datetime import UTC, datetime
 
 from integration.syncer.stage import Stage, until
 from integration.syncer.test_syncer import IN_SERVICE, drain_of
-from kurm.slurm import jobs
-from kurm.syncer.conditions import rfc3339
-from kurm.syncer.objects import (
+from kurm.domain.signals import (
     SLURM_ALLOCATED,
     SLURM_DRAINED,
     SLURM_DRAINING,
@@ -17,6 +15,8 @@ from kurm.syncer.objects import (
     SLURM_REASON,
     SLURM_STATE,
 )
+from kurm.slurm import jobs
+from kurm.syncer.conditions import rfc3339
 
 CORDONED = (True, "kurm: cordoned")
 BY_ADMIN = (True, "fan is loud")

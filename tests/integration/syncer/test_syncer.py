@@ -7,10 +7,11 @@ import pytest
 
 from integration.slurm.lab import CONF
 from integration.syncer.stage import Stage, until
+from kurm.domain.signals import SLURM_READY
 from kurm.kube.resources import EVENTS, NODES, Key, Object
 from kurm.slurm import nodes
 from kurm.slurm.cluster import reconfigure
-from kurm.syncer.objects import SLURM_CLUSTERS, SLURM_READY
+from kurm.syncer.objects import SLURM_CLUSTERS
 from kurm.web import health
 
 IN_SERVICE = (False, "")

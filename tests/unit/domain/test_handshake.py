@@ -11,9 +11,10 @@ from kurm.domain.agreement import Drain, Undrain, decide
 from kurm.domain.causes import of_node
 from kurm.domain.noderecord import NodeRecord
 from kurm.domain.report import RESUMING, say
+from kurm.domain.signals import PROTECTED, SLURM_DRAINED
 from kurm.domain.world import Claim, Record, World, mark
 from kurm.kube.resources import Condition, ObjectMeta
-from kurm.syncer.objects import PROTECTED, SLURM_DRAINED, Pod, PodStatus
+from kurm.syncer.objects import Pod, PodStatus
 from kurm.syncer.told import Told
 
 FEATURES = ("nodeset:workers",)

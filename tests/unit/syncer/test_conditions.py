@@ -6,10 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kurm.domain.report import Said
-from kurm.kube.resources import Condition, ObjectMeta
-from kurm.syncer.conditions import annotations, conditions
-from kurm.syncer.jobs import Load
-from kurm.syncer.objects import (
+from kurm.domain.signals import (
     SLURM_ALLOCATED,
     SLURM_DOWN,
     SLURM_DRAINED,
@@ -19,9 +16,11 @@ from kurm.syncer.objects import (
     SLURM_READY,
     SLURM_REASON,
     SLURM_STATE,
-    Pod,
-    PodStatus,
 )
+from kurm.kube.resources import Condition, ObjectMeta
+from kurm.syncer.conditions import annotations, conditions
+from kurm.syncer.jobs import Load
+from kurm.syncer.objects import Pod, PodStatus
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 IN_SERVICE = Said(ready=True, drained=False, reason="InService", message="")

@@ -3,12 +3,9 @@
 from enum import StrEnum
 from hashlib import blake2b
 
-from kurm.domain import signals
-
 LABEL_LENGTH = 63
 """Letters of a label's value and of a host name (RFC 1123)."""
 
-NODE_SET = signals.NODE_SET
 RESTART_HASH = "kurm.dev/restart-hash"
 """Annotation of a pod's template: of the settings that only a new pod can bring into force."""
 TEMPLATE_HASH = "kurm.dev/template-hash"

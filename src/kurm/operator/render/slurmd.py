@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kurm.domain import signals
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import tolerations
+from kurm.domain.signals import NODE_SET
 from kurm.domain.spec import Component, Json
 from kurm.operator.render import names, users
 from kurm.operator.render.names import Part
@@ -76,7 +77,7 @@ def budget(cluster: Cluster) -> Json:
 
 def selector(node_set: str) -> str:
     """Return the label selector of a NodeSet's pods, for the scale subresource."""
-    return f"app.kubernetes.io/component={Part.SLURMD},{names.NODE_SET}={node_set}"
+    return f"app.kubernetes.io/component={Part.SLURMD},{NODE_SET}={node_set}"
 
 
 def pod(cluster: Cluster, node_set: NodeSet, node: str, slurmd_hash: str) -> Json:
@@ -124,7 +125,7 @@ def _template(cluster: Cluster, node_set: NodeSet, slurmd_hash: str) -> Json:
     # A cluster that was deleted and made again has other keys: its predecessor's slurmds cannot speak to it.
     ours = {names.RESTART_HASH: slurmd_hash, names.OWNER_UID: cluster.uid}
     made = template(cluster, Part.SLURMD, _pinned(node_set.spec), "spec", spec, **ours)
-    made["metadata"]["labels"] = labels(cluster.name, Part.SLURMD) | {names.NODE_SET: node_set.name}
+    made["metadata"]["labels"] = labels(cluster.name, Part.SLURMD) | {NODE_SET: node_set.name}
     return made
 
 
