@@ -30,6 +30,7 @@ from integration.images.machine import OURS, Machine
 from integration.syncer.stage import LABELS
 from kurm.domain.partition import Partition
 from kurm.domain.selection import claim
+from kurm.domain.signals import NODE_SET
 from kurm.kube.config import Config
 from kurm.kube.resources import NAMESPACES, NODES, PODS, Object
 from kurm.kube.session import Session
@@ -39,7 +40,7 @@ from kurm.slurm import nodes as slurm_nodes
 from kurm.slurm.conf import Conf, render
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
-from kurm.syncer.objects import NODE_SET, NODE_SETS, SLURM_CLUSTERS
+from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS
 
 NODE_SET_NAME = "workers"
 POOL = "kurm.dev/pool"

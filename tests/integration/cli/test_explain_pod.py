@@ -23,9 +23,7 @@ async def with_scheduler(story: Story) -> None:
 async def test_a_pod_that_waits(story: Story, served: ApiServer) -> None:
     """What the scheduler has said, what it asks for, which nodes are out; and why Slurm could not be asked."""
     await with_scheduler(story)
-    await story.service(
-        "web", said=("SlurmQueue", "waits in Slurm's queue as job 12"), nodeSelector={"disk": "fast"}
-    )
+    await story.service("web", said=("SlurmQueue", "waits in Slurm's queue as job 12"), nodeSelector={"disk": "fast"})
     said = await kurm(served, "explain", "pod", "web", "-n", story.place)
     lines = [line.strip() for line in said.out.splitlines()]
     assert (said.code, said.err) == (0, "")
