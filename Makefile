@@ -13,7 +13,7 @@ KILLS := 50
 help: ## Show this
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-demo: .venv/ready ## A real cluster, Slurm on it, and an MPI job; leaves it running and says how to look around
+demo: .venv/ready ## A real cluster, Slurm on it, an MPI job, training and a service; leaves it running, says how to look around
 	$(BIN)/kurm local demo
 
 test: lint types unit integration chaos planted e2e ## Everything that CI runs

@@ -23,16 +23,14 @@ async def with_scheduler(story: Story) -> None:
 async def test_a_pod_that_waits(story: Story, served: ApiServer) -> None:
     """What the scheduler has said, what it asks for, which nodes are out; and why Slurm could not be asked."""
     await with_scheduler(story)
-    await story.service(
-        "web", said=("SlurmQueue", "Slurm: Priority; job 12, place 3 of 8"), nodeSelector={"disk": "fast"}
-    )
+    await story.service("web", said=("SlurmQueue", "waits in Slurm's queue as job 12"), nodeSelector={"disk": "fast"})
     said = await kurm(served, "explain", "pod", "web", "-n", story.place)
     lines = [line.strip() for line in said.out.splitlines()]
     assert (said.code, said.err) == (0, "")
     assert lines[0].startswith(f"Pod {story.place}/web, ")
     assert lines[0].endswith(f"placed by SlurmCluster {story.place}/demo")
     assert lines[1].startswith("It waits for ")
-    assert lines[1].endswith("SlurmQueue: Slurm: Priority; job 12, place 3 of 8")
+    assert lines[1].endswith("SlurmQueue: waits in Slurm's queue as job 12")
     assert "It asks for 1 CPU, 64 MiB in partition batch." in lines
     assert f"2 cannot: NodeSelector ({story.prefix}n2, {story.prefix}n3)" in lines
     assert any(line.startswith("1 of ") and line.endswith(" could be used, if they were free.") for line in lines), (

@@ -34,7 +34,7 @@ def told(pod: Pod, cluster: str = "slurm/demo", **more: Any) -> str:
     return out.getvalue()
 
 
-def queued(message: str = "Slurm: Priority; job 12, place 3 of 8") -> Pod:
+def queued(message: str = "waits in Slurm's queue as job 12") -> Pod:
     """Return a pod that waits in the queue."""
     return pod(("PodScheduled", "False", "SlurmQueue", message))
 
@@ -48,7 +48,7 @@ def test_a_pod_in_the_queue() -> None:
     )
     assert told(queued(), wanted=WANTED, jobs=[job], nodes=Nodes(14, 3, out)) == (
         f"{HEAD}"
-        "  It waits: SlurmQueue: Slurm: Priority; job 12, place 3 of 8\n"
+        "  It waits: SlurmQueue: waits in Slurm's queue as job 12\n"
         "\n"
         "Slurm\n"
         "  It asks for 1 CPU, 64 MiB in partition services, account lab.\n"
