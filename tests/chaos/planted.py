@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Callable
 
-from kurm.domain import allocation
+from kurm.domain import allocation, owner, steps
 from kurm.domain.jobrequest import JobRequest
 from kurm.slurm import allocations
 from kurm.slurm.session import Session
@@ -15,7 +15,7 @@ from kurm.slurm.session import Session
 
 def skips_a_pin() -> None:
     """P1: what slurmctld has forgotten is not pinned again."""
-    _without(lambda step: isinstance(step, allocation.Pin))
+    _without(lambda step: isinstance(step, steps.Pin))
 
 
 def allocates_twice() -> None:
@@ -33,7 +33,7 @@ def lets_go_too_early() -> None:
     """P3: a pod that is told to end counts as gone, while its containers still run."""
     decide = allocation.decide
 
-    def without_leaving(seen: allocation.Snapshot) -> list[allocation.Instruction]:
+    def without_leaving(seen: owner.Snapshot) -> list[steps.Instruction]:
         pods = tuple(pod for pod in seen.pods if not pod.leaving)
         return decide(dataclasses.replace(seen, pods=pods))
 
@@ -42,14 +42,14 @@ def lets_go_too_early() -> None:
 
 def drops_a_cancellation() -> None:
     """P4: jobs of pods that are gone are left to live."""
-    _without(lambda step: isinstance(step, allocation.Cancel))
+    _without(lambda step: isinstance(step, steps.Cancel))
 
 
-def _without(planted: Callable[[allocation.Instruction], bool]) -> None:
+def _without(planted: Callable[[steps.Instruction], bool]) -> None:
     """Leave out some of what is decided."""
     decide = allocation.decide
 
-    def less(seen: allocation.Snapshot) -> list[allocation.Instruction]:
+    def less(seen: owner.Snapshot) -> list[steps.Instruction]:
         return [step for step in decide(seen) if not planted(step)]
 
     allocation.decide = less
