@@ -151,7 +151,6 @@ def test_no_pod_is_sent_where_its_kubelet_would_refuse_it(demo: Demo, owner: Ten
     assert [one["status"]["phase"] for one in owner.pods()] == ["Running"] * 3
 
 
-@pytest.mark.xfail(reason="what is left of a node is asked for one pod of a gang, not for all that shall be there")
 def test_no_gang_is_sent_where_a_kubelet_would_refuse_one_of_it(demo: Demo, owner: Tenant) -> None:
     """The same for the pods of a gang, which come to their nodes together."""
     gang = {"slurm.kurm.dev/gang": "wide", "slurm.kurm.dev/gang-size": "3"}

@@ -5,7 +5,7 @@ matter who tells first or how often. Nodes are known by name: pods may be told o
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kurm.domain.nodemask import Answers, Roster
@@ -51,6 +51,7 @@ class _Pod:
     node: str
     resources: Resources
     ports: tuple[Port, ...]
+    stays: bool = False
 
 
 class Occupancy:
@@ -60,6 +61,7 @@ class Occupancy:
         self._roster = Roster() if roster is None else roster
         self._allocatable: dict[str, Resources] = {}
         self._used: dict[str, _Used] = {}
+        self._staying: dict[str, _Used] = {}
         self._pods: dict[str, _Pod] = {}
         self._fitting: Answers[Resources] = Answers(self._fits, self._fitting_all)
         self._clashing: Answers[Port] = Answers(self._clashes, self._clashing_all)
@@ -80,9 +82,14 @@ class Occupancy:
             self._fitting.changed(place)
             self._clashing.changed(place)
 
-    def put(self, uid: str, node: str, resources: Resources, ports: Collection[Port] = ()) -> None:
-        """Count a pod that has a node, or is just being bound; said again it is still one, elsewhere it moves."""
-        pod = _Pod(node, resources, tuple(ports))
+    def put(
+        self, uid: str, node: str, resources: Resources, ports: Collection[Port] = (), *, stays: bool = False
+    ) -> None:
+        """Count a pod that has a node, or is just being bound; said again it is still one, elsewhere it moves.
+
+        `stays`: it will not make room for others, because Slurm knows nothing of it (slurmd's, a DaemonSet's).
+        """
+        pod = _Pod(node, resources, tuple(ports), stays)
         if self._pods.get(uid) != pod:
             self.drop(uid)
             self._pods[uid] = pod
@@ -113,6 +120,15 @@ class Occupancy:
         taken = next((port for port in ports if used and used.clash(port)), None)
         return f"host port {taken.host_port}/{taken.protocol} is taken on {node}" if taken else ""
 
+    def most(self, nodes: Iterable[str], resources: Resources, limit: int) -> int:
+        """Return how many such pods fit on the best of these nodes beside the pods that stay; `limit` is enough."""
+        best = 0
+        for name in nodes:
+            have, used = self._allocatable.get(name), self._staying.get(name, _NOBODY)
+            while have is not None and best < limit and not _short(name, have, used, resources.times(best + 1)):
+                best += 1
+        return best
+
     def unfit(self, resources: Resources) -> int:
         """Return the nodes whose kubelets would refuse one more pod, as a mask."""
         return self._roster.all & ~self._fitting.of(resources)
@@ -122,6 +138,8 @@ class Occupancy:
         return self._clashing.of(port)
 
     def _count(self, pod: _Pod, sign: int) -> None:
+        if pod.stays:
+            self._staying.setdefault(pod.node, _Used()).add(pod, sign)
         used = self._used.setdefault(pod.node, _Used())
         used.add(pod, sign)
         place = self._roster.place(pod.node)
@@ -132,6 +150,7 @@ class Occupancy:
                 used.ports = +used.ports
         if not used.pods:
             del self._used[pod.node]
+            self._staying.pop(pod.node, None)
 
     def _fits(self, resources: Resources, place: int) -> bool:
         return not self._lacking(self._roster.name(place), resources)
@@ -166,18 +185,7 @@ class Occupancy:
         have = self._allocatable.get(node)
         if have is None:
             return f"{node} is not known"
-        used = self._used.get(node, _NOBODY)
-        if wanted.pods > have.pods - used.pods:
-            return f"pods: {node} has {used.pods} of {have.pods}"
-        if 0 < wanted.cpu > have.cpu - used.cpu:
-            return (
-                f"cpu: {used.cpu}m of {have.cpu}m on {node} are requested already, and the pod requests {wanted.cpu}m"
-            )
-        if 0 < wanted.memory > have.memory - used.memory:
-            return _bytes("memory", node, used.memory, have.memory, wanted.memory)
-        if 0 < wanted.storage > have.storage - used.storage:
-            return _bytes("ephemeral-storage", node, used.storage, have.storage, wanted.storage)
-        return _extended(node, used.extended, have, wanted) if wanted.extended else ""
+        return _short(node, have, self._used.get(node, _NOBODY), wanted)
 
 
 _NOBODY = _Used()
@@ -190,6 +198,19 @@ def _extended(node: str, used: Mapping[str, int], have: Resources, wanted: Resou
         if count > size - taken:
             return f"{name}: {taken} of {size} on {node} are requested already, and the pod requests {count}"
     return ""
+
+
+def _short(node: str, have: Resources, used: _Used, wanted: Resources) -> str:
+    """Return what a node with this much in use has too little of."""
+    if wanted.pods > have.pods - used.pods:
+        return f"pods: {node} has {used.pods} of {have.pods}"
+    if 0 < wanted.cpu > have.cpu - used.cpu:
+        return f"cpu: {used.cpu}m of {have.cpu}m on {node} are requested already, and the pod requests {wanted.cpu}m"
+    if 0 < wanted.memory > have.memory - used.memory:
+        return _bytes("memory", node, used.memory, have.memory, wanted.memory)
+    if 0 < wanted.storage > have.storage - used.storage:
+        return _bytes("ephemeral-storage", node, used.storage, have.storage, wanted.storage)
+    return _extended(node, used.extended, have, wanted) if wanted.extended else ""
 
 
 def _bytes(resource: str, node: str, used: int, have: int, wanted: int) -> str:

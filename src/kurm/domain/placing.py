@@ -141,8 +141,8 @@ class Placing:
         """Heed that Slurm had no room after all: such requests have none there until something is freed."""
         self.room.close(prospect.shape, prospect.allowed, prospect.slots)
 
-    def refusal(self, ask: Ask, node: str, *, uid: str = "", volumes: Volumes = ()) -> str:
-        """Return why a pod must not be bound to a node that Slurm has granted, empty if it may: a clause.
+    def refusal(self, ask: Ask, node: str, *, uid: str = "", volumes: Volumes = (), slots: int = 1) -> str:
+        """Return why a pod, or `slots` of a gang, must not be bound to a node that Slurm has granted: a clause, or "".
 
         Both are checked: what the pod asks of nodes, and what its kubelet would refuse. `uid`: the pod's own, if it is
         counted there already.
@@ -158,7 +158,7 @@ class Placing:
                 return f"{node} {_said(reasons[0] if reasons else 'NodeSet', 1)}"
         if any(not self.nodes.matching(terms) & bit for terms in volumes):
             return f"{node} {_said('Volume', 1)}"
-        return self.occupancy.fits(node, ask.resources, ask.ports, uid=uid)
+        return self.occupancy.fits(node, ask.resources.times(slots), ask.ports, uid=uid)
 
     def infeasible(self, prospect: Prospect) -> tuple[Infeasible, ...]:
         """Return why other nodes cannot be used, as a NodeSet's status has it: numbers, and some of their names."""
@@ -183,7 +183,8 @@ class Placing:
             if out := allowed & mask:
                 reasons.append((reason, out))
                 allowed ^= out
-        per_node = min(filter(None, (verdict.per_node, 1 if ask.ports else 0)), default=0)
+        bounds = (verdict.per_node, 1 if ask.ports else 0, self._taken_in(ask, slots, allowed))
+        per_node = min(filter(None, bounds), default=0)
         shape = ask.shape(slots, verdict.gres, per_node)
         feasible = allowed.bit_count()
         # Of these Slurm believes that they have room, and their kubelets would refuse the pod.
@@ -203,6 +204,11 @@ class Placing:
             ruled_out=ruled_out,
             reasons=tuple(reasons),
         )
+
+    def _taken_in(self, ask: Ask, slots: int, allowed: int) -> int:
+        """Return how many pods of a gang the roomiest kubelet takes in, 0 for all: Slurm does not count slurmd's share."""
+        most = self.occupancy.most(self._roster.names(allowed), ask.resources, slots) if slots > 1 else slots
+        return max(1, most) if most < slots else 0
 
     def _moving(self, ask: Ask, volumes: Volumes, avoid: Collection[str]) -> Iterator[tuple[str, int]]:
         """Yield what rules out nodes for this pod at this moment."""

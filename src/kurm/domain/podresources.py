@@ -43,6 +43,11 @@ class Resources:
         """MiB, rounded up; at least one, because none is all of the node's in Slurm's words."""
         return max(1, -(-self.memory // MEBIBYTE))
 
+    def times(self, number: int) -> "Resources":
+        """Return what so many of such pods take."""
+        extended = tuple((name, count * number) for name, count in self.extended)
+        return Resources(self.cpu * number, self.memory * number, self.storage * number, self.pods * number, extended)
+
     @classmethod
     def of(cls, quantities: Mapping[str, str]) -> "Resources":
         """Return what quantities say, of a node's allocatable or a sum of requests. Raises ValueError for none.

@@ -90,10 +90,10 @@ class Prospects:
             text = self._texts[found.version] = ",".join(compress(self._terrain.placing.excluded(found)))
         return text
 
-    def refusal(self, wish: Wish, pod: Pod, node: str) -> str:
-        """Return why a pod must not be bound to a node that Slurm has granted, empty if it may."""
+    def refusal(self, wish: Wish, pod: Pod, node: str, slots: int) -> str:
+        """Return why so many such pods must not be bound to a node that Slurm has granted, empty if they may."""
         terms = self._volumes.needs(pod).terms
-        return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid, volumes=terms)
+        return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid, volumes=terms, slots=slots)
 
     def no_room(self, wish: Wish) -> None:
         """Heed that Slurm had no room for it now."""

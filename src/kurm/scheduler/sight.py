@@ -1,6 +1,7 @@
 """One owner as it is looked at: both sides at one moment, and what was learnt of it by trying."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -95,8 +96,7 @@ class Sight:
         if waits and members is not None:
             wish = wish or self.wish(owner, members, there)
             obstacle, room = self._obstacle(owner, now) or wish.obstacle, wish.room
-            nodes = {node for job in known or () for node in job.slots or ()}
-            unfit = {node: why for node in nodes if (why := self._prospects.refusal(wish, there[0], node))}
+            unfit = self._unfit(wish, there[0], pods, known or ())
         size = members.owner.size if members is not None else 1
         seen = Snapshot(
             pods,
@@ -130,6 +130,15 @@ class Sight:
             return case.wish
         there = case.members.there()
         return self.wish(case.owner, case.members, there) if there else None
+
+    def _unfit(self, wish: Wish, pod: Pod, pods: Iterable[owners.Pod], known: Iterable[Job]) -> dict[str, str]:
+        """Return the nodes that cannot take in the pods for which they have slots, and why."""
+        free = Counter[str]()
+        for job in known:
+            free.update(job.slots if job.slots is not None else dict.fromkeys(job.hosts, 1))
+        free.subtract(Counter(one.node for one in pods if one.node))
+        found = {node: self._prospects.refusal(wish, pod, node, count) for node, count in free.items() if count > 0}
+        return {node: why for node, why in found.items() if why}
 
     def _pod(self, pod: Pod, members: Members) -> owners.Pod:
         where = self._binding.where(pod)

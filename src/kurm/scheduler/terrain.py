@@ -35,7 +35,8 @@ class Terrain:
 
     def count(self, pod: Pod, node: str) -> None:
         """Count a pod on a node, where it is or is just being bound."""
-        self.placing.occupancy.put(pod.metadata.uid, node, size_of(pod), host_ports(pod.spec))
+        stays = pod.spec.scheduler_name != self._pool.scheduler
+        self.placing.occupancy.put(pod.metadata.uid, node, size_of(pod), host_ports(pod.spec), stays=stays)
 
     def discount(self, pod: Pod) -> None:
         """Count a pod no longer, unless it is bound all the same."""

@@ -135,6 +135,8 @@ def _job(request: JobRequest, slots: int) -> dict[str, object]:
         job |= {"minimum_nodes": 1, "maximum_nodes": 1, "memory_per_node": number(max(request.memory, 1))}
     else:
         job["memory_per_cpu"] = number(_memory_per_cpu(request))
+        if request.slots_per_node:
+            job["tasks_per_node"] = request.slots_per_node  # the most, where the tasks are given too (sbatch(1))
     if request.time_limit is not None:
         job["time_limit"] = number(request.time_limit)
     if request.exclusive:

@@ -182,3 +182,15 @@ def _plainly(size: Resources, here: list[Resources], wanted: Resources) -> bool:
     )
     gpus = dict(size.extended).get("gpu", 0) - sum(dict(one.extended).get("gpu", 0) for one in here)
     return sums and dict(wanted.extended).get("gpu", 0) <= max(gpus, 0)
+
+
+def test_a_gang_is_spread_by_what_the_best_kubelet_takes_in() -> None:
+    """Beside pods that stay; those that Slurm has placed will make room, and enough is enough."""
+    occupancy = _one_node()
+    occupancy.put("slurmd", "n1", Resources(50, GIB), stays=True)
+    assert occupancy.most(["n1", "gone"], Resources(1000), 8) == 2  # the third pod would be one pod too many
+    assert occupancy.most(["n1"], Resources(2000), 8) == 1
+    assert occupancy.most(["n1"], Resources(1000), 1) == 1
+    assert occupancy.most(["n1"], Resources(5000), 8) == 0
+    occupancy.drop("slurmd")
+    assert occupancy.most(["n1"], Resources(2000), 8) == 2

@@ -145,6 +145,17 @@ def test_a_kubelet_that_would_refuse_the_pod_is_not_asked() -> None:
     assert placing.refusal(PLAIN, "n1").startswith("cpu: 3500m of 4000m on n1 are requested already")
 
 
+def test_no_more_of_a_gang_come_to_a_node_than_its_kubelet_takes_in() -> None:
+    """Slurm counts four CPUs of a node on which slurmd's own pod leaves 3.95."""
+    placing = _placing(_node("n1"), _node("n2"))
+    for node in ("n1", "n2"):
+        placing.occupancy.put(f"slurmd-{node}", node, Resources(50), stays=True)
+    found = placing.prospect(PLAIN, slots=6)
+    assert (found.per_node, found.room) == (3, True)
+    assert placing.refusal(PLAIN, "n1", slots=3) == ""
+    assert placing.refusal(PLAIN, "n1", slots=4).startswith("cpu: 50m of 4000m on n1 are requested already")
+
+
 def test_a_full_node_is_not_excluded_for_being_full() -> None:
     """It is Slurm's to say when it is free, and to queue for it."""
     placing = _placing(_node("n1"))
