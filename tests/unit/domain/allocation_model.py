@@ -429,7 +429,7 @@ class World:
             self.heal(number)
         for job in [job.id for job in self.slurm.jobs.values() if not job.owner and job.revived]:
             self.slurm.end(job, "COMPLETED")
-        for _ in range(40):
+        for _ in range(16):
             self.read()
             for owner in OWNERS:
                 self.look(owner, [])
