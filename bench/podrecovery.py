@@ -44,6 +44,7 @@ async def controller(bench: Bench, contender: Contender, pods: int) -> None:
     world, load = bench.world, bench.load
     with running(bench, contender):
         await warm(bench, contender)
+        await load.clear()  # each pod is to have a node to itself
         eligible = time.time() + SAVED + pods / 20
         await submit(world, round(eligible))
         await asyncio.sleep(SAVED)
@@ -84,6 +85,7 @@ async def restarted(world: PodWorld, load: Load, contender: Contender, names: li
         "back_to_all_held_s": round(pinned - back, 2) if pinned else None,
         "held_at_last": len(held(queue, load) & set(names)),
         "given_away": given_away,
+        "batch_jobs_waiting": sum(name.startswith("batch-") and state == "PENDING" for name, _, state, _ in queue),
         "then_to_next_bind_s": round(max(0.0, load.bound[after][0] - max(pinned, load.made[after])), 2),
     }
 
