@@ -206,7 +206,7 @@ class Placing:
         )
 
     def _taken_in(self, ask: Ask, slots: int, allowed: int) -> int:
-        """Return how many pods of a gang the roomiest kubelet takes in, 0 for all: Slurm does not count slurmd's share."""
+        """Return how many pods of a gang the roomiest kubelet takes in, 0 for all: Slurm counts slurmd's share, too."""
         most = self.occupancy.most(self._roster.names(allowed), ask.resources, slots) if slots > 1 else slots
         return max(1, most) if most < slots else 0
 
