@@ -24,6 +24,8 @@ DEAF = 4.0
 """Seconds between two lists while no hints come: a pod whose job has ended is to be seen within ten."""
 LEAST = 0.2
 """Seconds between two lists, whoever wants them."""
+SOON, GATHER = 0.01, 0.25
+"""Seconds for which hints gather: while a job of ours is queued, and while none is."""
 RETRY = 1.0
 """Seconds until a Slurm that does not answer is asked again."""
 BACKOFF = Backoff(first=0.2, most=5.0)
@@ -105,6 +107,8 @@ class Truth:
             for event in told.jobs:
                 self.ledger.heard(event)
             self._heard(told.jobs)
+            # Each start of ours is a hint, too. What is not waited for may gather, or a pod costs a request more.
+            await asyncio.sleep(SOON if self.ledger.queues else GATHER)
 
     # A new life of slurmctld.
 
