@@ -43,6 +43,7 @@ class Ahead:
         self._binding, self._leads = binding, leads
         self._queue: Queue[str] = Queue()
         self._written: dict[str, dict[str, str]] = {}  # slurmd pod's UID -> what it says by our last write
+        self._sizes: dict[str, str] = {}  # of pods, by UID: worked out once, for a node has many
         self._acknowledged: dict[str, float] = {}
         self._gone: dict[str, None] = {}
         self._ghosts: dict[str, dict[str, tuple[str, float]]] = {}
@@ -121,11 +122,15 @@ class Ahead:
         return found
 
     def _value(self, pod: Pod, node: str) -> str:
-        size, job = size_of(pod), self._binding.where(pod).job
-        for one in self._ledger.jobs(self._owners.of(pod.metadata.uid)) or ():
-            if node in one.hosts:
-                job = one.id
-        return f"{job},{size.cpus},{size.mebibytes}"
+        uid, job = pod.metadata.uid, self._binding.where(pod).job
+        if not job:  # somebody else has bound it: only Slurm knows
+            jobs = self._ledger.jobs(self._owners.of(uid)) or ()
+            job = next((one.id for one in jobs if node in one.hosts), 0)
+        size = self._sizes.get(uid)
+        if size is None:
+            found = size_of(pod)
+            size = self._sizes[uid] = f"{found.cpus},{found.mebibytes}"
+        return f"{job},{size}"
 
     def _forgets(self, node: str, key: str, value: str) -> bool:
         """Whether a record of a pod that is not on a node (any more) may go: only if its end is known for sure."""
@@ -154,6 +159,7 @@ class Ahead:
                 del self._gone[next(iter(self._gone))]
         elif pod.spec.scheduler_name == self._pool.scheduler or is_guest(pod):
             self._ghosts.setdefault(node, {})[uid] = self._value(pod, node), self._now() + KEPT
+        self._sizes.pop(uid, None)
         self._queue.add(node)
 
     def _heed_slurmd(self, change: Change[Pod]) -> None:

@@ -66,6 +66,7 @@ class Ledger:
         self._unsure: dict[str, float] = {}
         self._look_at: Callable[[str], None] = lambda _: None
         self._withdrawn: dict[str, float] = {}
+        self._queued = 0
         self._freed: Callable[[str, Job, tuple[Job, ...]], None] = lambda _owner, _job, _left: None
         self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._mine: dict[int, None] = {}  # ids of jobs of this life that were ours, ended ones too
@@ -101,6 +102,11 @@ class Ledger:
     def ended(self, owner: str) -> Mapping[int, str]:
         """Return which jobs of an owner have ended in this life of slurmctld, and how (empty: unknown)."""
         return self._ended.get(owner, {})
+
+    @property
+    def queues(self) -> bool:
+        """Whether a job of ours may be queued."""
+        return self._queued > 0
 
     def owners(self) -> tuple[str, ...]:
         """Return all for whom Slurm holds something."""
@@ -281,6 +287,8 @@ class Ledger:
         before = self._entries.get(entry.job.id)
         if before is not None and before.owner != entry.owner:
             self._drop(entry.job.id)  # slurmctld has forgotten that job, and has given its id to another's
+            before = None
+        self._count(before, entry)
         self._entries[entry.job.id] = entry
         self._mine[entry.job.id] = None
         while len(self._mine) > MINE:
@@ -292,10 +300,16 @@ class Ledger:
         if entry is not None:
             changed = replace(entry.job, **what)  # type: ignore[arg-type]  # each caller names fields of Job
             self._entries[job] = replace(entry, job=changed)
+            self._count(entry, self._entries[job])
+
+    def _count(self, before: Entry | None, now: Entry | None) -> None:
+        self._queued += sum(one.job.phase is Phase.QUEUED for one in (now,) if one is not None)
+        self._queued -= sum(one.job.phase is Phase.QUEUED for one in (before,) if one is not None)
 
     def _drop(self, job: int) -> None:
         entry = self._entries.pop(job, None)
         if entry is not None:
+            self._count(entry, None)
             others = self._owners[entry.owner]
             others.discard(job)
             if not others:

@@ -24,9 +24,8 @@ DEAF = 4.0
 """Seconds between two lists while no hints come: a pod whose job has ended is to be seen within ten."""
 LEAST = 0.2
 """Seconds between two lists, whoever wants them."""
-GATHER = 0.03
-"""Seconds between two answers with hints. Each costs us and slurmctld's init a millisecond, and what is placed at once
-is in most of them, of which our own call has told us already; who waits in the queue waits a second anyway."""
+SOON, GATHER = 0.01, 0.25
+"""Seconds for which hints gather: while a job of ours is queued, and while none is."""
 RETRY = 1.0
 """Seconds until a Slurm that does not answer is asked again."""
 BACKOFF = Backoff(first=0.2, most=5.0)
@@ -108,7 +107,8 @@ class Truth:
             for event in told.jobs:
                 self.ledger.heard(event)
             self._heard(told.jobs)
-            await asyncio.sleep(GATHER)
+            # Each start of ours is a hint, too. What is not waited for may gather, or a pod costs a request more.
+            await asyncio.sleep(SOON if self.ledger.queues else GATHER)
 
     # A new life of slurmctld.
 

@@ -18,6 +18,8 @@ NODES = ("n1", "n2", "n3")
 SLOTS = 2
 """Of each node."""
 OWNERS = {"one": 1, "other": 1, "gang": 3}
+HOPELESS = 3
+"""Pins in vain after which an owner holds the gate no longer, as in the daemon."""
 """With their sizes."""
 Decide = Callable[[Snapshot], list[Instruction]]
 
@@ -127,6 +129,7 @@ class Memory:
     full: set[str] = field(default_factory=set)
     partial: dict[str, float] = field(default_factory=dict)
     taken: dict[str, set[str]] = field(default_factory=dict)
+    vain: Counter[str] = field(default_factory=Counter)
 
 
 class World:
@@ -285,6 +288,8 @@ class World:
             self.memory.open = self.slurm.open and self.memory.epoch == str(self.slurm.epoch)
             return
         for owner in OWNERS:
+            if self.memory.vain[owner] >= HOPELESS:
+                continue
             if owner in self.memory.unsure:
                 return
             if any(isinstance(act, Pin | Look | LookBack) for act in self.decide(self.snapshot(owner))):
@@ -345,9 +350,11 @@ class World:
                 name = owner if size == 1 else f"{owner}@{node}"
                 if slurm.free().get(node, 0) < slots or slurm.live(name):
                     self.memory.unsure.add(owner)
+                    self.memory.vain[owner] += 1
                     if self.memory.open and not slurm.live(name):
                         self.memory.taken.setdefault(owner, set()).add(node)
                     return
+                del self.memory.vain[owner]
                 number = slurm.add(Held(0, owner, name, slots, {node: slots}, pinned=True))
                 made = number, Phase.RUNNING
                 for uid in act.pods:
