@@ -18,9 +18,9 @@ NODES = ("n1", "n2", "n3")
 SLOTS = 2
 """Of each node."""
 OWNERS = {"one": 1, "other": 1, "gang": 3}
+"""With their sizes."""
 HOPELESS = 3
 """Pins in vain after which an owner holds the gate no longer, as in the daemon."""
-"""With their sizes."""
 Decide = Callable[[Snapshot], list[Instruction]]
 
 
