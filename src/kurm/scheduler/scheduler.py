@@ -42,8 +42,8 @@ STUCK_SECONDS = 60.0
 TICK = 1.0
 GATHER = 0.05
 """Seconds for which changes gather by which pods that wait may be placed: nodes come as one event each."""
-PACE = WatchPace(gulp=0.002)
-"""A pod is seen as it comes: gathering what follows for longer would be a good part of its way to a node."""
+PACE = WatchPace(gulp=0.01)
+"""A pod that comes after quiet is seen at once; what follows gathers for less than half as long as elsewhere."""
 
 
 @dataclass(frozen=True)
