@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import structlog
 
+from kurm.domain import gres
+from kurm.domain.podresources import Resources
 from kurm.kube.cache import Change
 from kurm.kube.errors import Conflict, KubeError, NotFound
 from kurm.kube.queue import Queue
@@ -49,24 +51,24 @@ class Ahead:
         self._ghosts: dict[str, dict[str, tuple[str, float]]] = {}
         for cache in (pool.pods, pool.foreign):
             cache.on_change(self._heed)
-        pool.slurmd.on_change(self._heed_slurmd)
+        pool.foreign.on_change(self._heed_slurmd)
 
     def look_at(self, node: str) -> None:
         """Have the records of a node written, if they are not."""
-        if self._pool.slurmd.by("node", node):
+        if self._pool.slurmd(node):
             self._queue.add(node)
 
     def arriving(self, pod: Pod) -> float:
         """Return for how many seconds more a node may not know of a pod that it was told of."""
-        if not self._pool.slurmd.by("node", pod.spec.node_name):
+        if not self._pool.slurmd(pod.spec.node_name):
             return 0.0
         since = self._acknowledged.get(pod.metadata.uid)
         return 0.0 if since is None else max(since + ARRIVES - self._now(), 0.0)
 
     async def run(self) -> None:
         """Write; never ends, cancel it."""
-        for pod in self._pool.slurmd:
-            self._queue.add(pod.spec.node_name)
+        for node in self._pool.foreign.values("slurmd"):
+            self._queue.add(str(node))
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
@@ -88,7 +90,7 @@ class Ahead:
         if not self._leads():
             return
         wanted = self._wanted(node)
-        for pod in self._pool.slurmd.by("node", node):
+        for pod in self._pool.slurmd(node):
             if pod.over:
                 continue
             uid = pod.metadata.uid
@@ -129,8 +131,15 @@ class Ahead:
         size = self._sizes.get(uid)
         if size is None:
             found = size_of(pod)
-            size = self._sizes[uid] = f"{found.cpus},{found.mebibytes}"
+            words = [str(found.cpus), str(found.mebibytes), *self._kinds(found)]
+            size = self._sizes[uid] = ",".join(words)
         return f"{job},{size}"
+
+    def _kinds(self, size: Resources) -> list[str]:
+        """Return the kinds of GRES that a pod holds: all of each kind that its node has."""
+        maps = [spec.slurm.gres for spec in self._pool.own_node_sets.values()]
+        asked = {name for name, _ in size.extended}
+        return sorted({gres.name_of(name, made[name]) for made in maps for name in asked & made.keys()})
 
     def _forgets(self, node: str, key: str, value: str) -> bool:
         """Whether a record of a pod that is not on a node (any more) may go: only if its end is known for sure."""
@@ -145,7 +154,7 @@ class Ahead:
 
     def _heed(self, change: Change[Pod]) -> None:
         pod = change.new or change.old
-        if pod is None or not pod.spec.node_name or not self._pool.slurmd.by("node", pod.spec.node_name):
+        if pod is None or not pod.spec.node_name or not self._pool.slurmd(pod.spec.node_name):
             return
         node, uid = pod.spec.node_name, pod.metadata.uid
         if change.new is not None and not pod.over:
@@ -164,7 +173,7 @@ class Ahead:
 
     def _heed_slurmd(self, change: Change[Pod]) -> None:
         pod = change.new or change.old
-        if pod is None:
+        if pod is None or not self._pool.is_slurmd(pod):
             return
         if change.new is None:
             self._written.pop(pod.metadata.uid, None)

@@ -138,9 +138,3 @@ POOL_NODES = NODES.of(Node)
 JOBS = Resource(BatchJob, group="batch", version="v1", kind="Job", plural="jobs")
 NODE_SETS = Resource(NodeSet, group=GROUP, version=VERSION, kind="NodeSet", plural="nodesets")
 SLURM_CLUSTERS = Resource(SlurmCluster, group=GROUP, version=VERSION, kind="SlurmCluster", plural="slurmclusters")
-
-
-def slurmd_pods(cluster: str) -> str:
-    """Return the label selector of a cluster's slurmd pods."""
-    name, instance, component = (f"app.kubernetes.io/{word}" for word in ("name", "instance", "component"))
-    return f"{name}=slurm,{instance}={cluster},{component}=slurmd"

@@ -46,6 +46,7 @@ from kurm.scheduler.sight import Case, Sight
 from kurm.scheduler.telling import Telling
 from kurm.scheduler.volumes import Volumes
 from kurm.slurm import allocations, jobs
+from kurm.slurm.controller import JobEvent
 from kurm.slurm.errors import ApiError, Behind, ControllerAway, NoRoom, NotFound, SlurmError, StillHeld, Unauthorized
 from kurm.slurm.session import Session as SlurmSession
 
@@ -277,7 +278,8 @@ class Placer:
         if not job or self.ledger.epoch != epoch:  # whether it is of this life of slurmctld nobody knows
             self.ledger.unsure(owner)
             return False
-        self.ledger.made(owner, job, phase, name=wish.request.name, pinned=bool(host), host=host)
+        name = allocations.pin_name(wish.request, host) if host else wish.request.name
+        self.ledger.made(owner, job, phase, name=name, pinned=bool(host), host=host)
         return True
 
     async def _look_up(self, case: Case, job: int) -> bool:
@@ -344,13 +346,19 @@ class Placer:
         self.sight.avoid(case.owner, act.avoid)
         if not await self.binding.certain(case.members, self.ledger.entry(act.job)):
             return False
-        with contextlib.suppress(NotFound):
-            await jobs.cancel_job(self.slurm, act.job)
         entry = self.ledger.entry(act.job)
+        refused = await jobs.cancel_jobs(self.slurm, [act.job], name=entry.name if entry is not None else "")
+        if refused:
+            raise refused[0]
         self._freed = next(iter(entry.job.hosts), self._freed) if entry is not None else self._freed
         self.ledger.cancelled(act.job)
         self._nudge.set()
         return True
+
+    def heard(self, events: Iterable[JobEvent]) -> None:
+        """Heed that jobs have ended: of one that was preempted nobody else has Slurm look at its queue."""
+        if self.ledger.queues and any(event.event == "ended" for event in events):
+            self._nudge.set()
 
     async def _nudge_slurm(self) -> None:
         """Have Slurm look at its queue after we have freed something, once for all that are freed together."""

@@ -26,7 +26,6 @@ from kurm.scheduler.objects import (
     NodeSet,
     Pod,
     SlurmCluster,
-    slurmd_pods,
 )
 
 OLDEST = 120.0
@@ -35,6 +34,8 @@ older than this misses what has happened since, and nothing is done by it."""
 DEAD_AFTER = 300.0
 """Seconds, the default of `SlurmCluster.spec.deadAfter`."""
 DAEMON_SET = "DaemonSet"
+INSTANCE = "app.kubernetes.io/instance"
+"""Label of a cluster's pods: its name."""
 _NO_SCHEDULER = Scheduler()
 
 
@@ -57,14 +58,8 @@ class Pool:
         on_node = {"node": lambda pod: [pod.spec.node_name] if pod.spec.node_name else []}
         self.pods: Cache[Pod] = Cache(session, OWN_PODS, ours, indexes=on_node | {"uid": _uid}, pace=pace)
         others = Selection(fields=f"spec.schedulerName!={scheduler},spec.nodeName!=")
-        self.foreign: Cache[Pod] = Cache(session, OWN_PODS, others, indexes=on_node | {"uid": _uid}, pace=pace)
-        self.slurmd: Cache[Pod] = Cache(
-            session,
-            OWN_PODS,
-            Selection(namespace=namespace, labels=slurmd_pods(cluster)),
-            indexes=on_node,
-            pace=pace,
-        )
+        slurmd = {"slurmd": lambda pod: [pod.spec.node_name] if self.is_slurmd(pod) else []}
+        self.foreign: Cache[Pod] = Cache(session, OWN_PODS, others, indexes=on_node | slurmd | {"uid": _uid}, pace=pace)
         self.nodes: Cache[Node] = Cache(
             session,
             POOL_NODES,
@@ -82,7 +77,7 @@ class Pool:
     @property
     def caches(self) -> tuple[Cache[Any], ...]:
         """All of them."""
-        return self.pods, self.foreign, self.slurmd, self.nodes, self.node_sets, self.jobs, self.clusters
+        return self.pods, self.foreign, self.nodes, self.node_sets, self.jobs, self.clusters
 
     @property
     def cluster(self) -> SlurmCluster | None:
@@ -112,6 +107,15 @@ class Pool:
         async with asyncio.TaskGroup() as tasks:
             for cache in self.caches:
                 tasks.create_task(cache.run())
+
+    def is_slurmd(self, pod: Pod) -> bool:
+        """Whether a pod is one of our cluster's slurmds."""
+        ours = pod.metadata.namespace == self.namespace and pod.metadata.labels.get(INSTANCE) == self.name
+        return ours and _runs_slurmd(pod)
+
+    def slurmd(self, node: str) -> tuple[Pod, ...]:
+        """Return the slurmd pods on a node; more than one while it is replaced."""
+        return self.foreign.by("slurmd", node)
 
     def node_set(self, node: Node) -> str:
         """Return the name of the NodeSet of our cluster that has claimed a node; empty for none."""
@@ -151,9 +155,13 @@ class Pool:
 def is_guest(pod: Pod) -> bool:
     """Whether a foreign pod takes a share of its node that nobody has reserved."""
     owners = pod.metadata.owner_references
-    slurmd = pod.metadata.labels.get("app.kubernetes.io/component") == "slurmd" and NODE_SET in pod.metadata.labels
     # A static pod is its node's own: the kubelet runs it whatever anybody says, as a DaemonSet does.
-    return not slurmd and not any(one.kind in {DAEMON_SET, "Node"} for one in owners)
+    return not _runs_slurmd(pod) and not any(one.kind in {DAEMON_SET, "Node"} for one in owners)
+
+
+def _runs_slurmd(pod: Pod) -> bool:
+    labels = pod.metadata.labels
+    return labels.get("app.kubernetes.io/component") == "slurmd" and NODE_SET in labels
 
 
 def _uid(obj: Any) -> list[str]:

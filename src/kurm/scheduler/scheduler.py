@@ -6,7 +6,7 @@ Slurm --list, hints--> Truth, Ledger-+         |
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -31,7 +31,7 @@ from kurm.scheduler.telling import Telling
 from kurm.scheduler.terrain import Terrain
 from kurm.scheduler.truth import Truth
 from kurm.scheduler.volumes import Volumes
-from kurm.slurm.controller import PORT
+from kurm.slurm.controller import PORT, JobEvent
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.session import TokenSource
 
@@ -124,7 +124,7 @@ class Scheduler:
             leads=leads,
         )
         address = settings.controller_address
-        self.truth = Truth(slurm, tokens, address, ledger=self.ledger, metrics=self.metrics, heard=self.room.heard)
+        self.truth = Truth(slurm, tokens, address, ledger=self.ledger, metrics=self.metrics, heard=self._heard)
         self.ledger.on_change(self._look_at)
         self.placer.looked = self.truth.looked
         self.truth.given_up = self.placer.gives_up
@@ -184,6 +184,10 @@ class Scheduler:
 
     def _look_at(self, owner: str) -> None:
         self.placer.look_at(owner)
+
+    def _heard(self, events: Sequence[JobEvent]) -> None:
+        self.room.heard(events)
+        self.placer.heard(events)
 
     def _look_at_waiting(self) -> None:
         """Look at all that wait, once for all changes of a moment."""

@@ -64,6 +64,11 @@ async def exclude(session: Session, job: int, excluded: str, *, deadline: float 
     await session.request(Answer, "POST", "job/{}", str(job), body=body, deadline=deadline)
 
 
+def pin_name(request: JobRequest, node: str) -> str:
+    """Return the name of the job that pins a request's slots on a node."""
+    return f"{request.name}@{node}" if request.slots > 1 else request.name
+
+
 async def pin(session: Session, request: JobRequest, node: str, slots: int, *, deadline: float | None = None) -> int:
     """Start a job now on exactly this node, for so many slots of a request, whoever waits; return its id.
 
@@ -72,7 +77,7 @@ async def pin(session: Session, request: JobRequest, node: str, slots: int, *, d
     """
     here = {"partition": PIN, "required_nodes": [node], "minimum_nodes": 1, "maximum_nodes": 1}
     if request.slots > 1:
-        here["name"] = f"{request.name}@{node}"
+        here["name"] = pin_name(request, node)
     return await _start_now(session, _job(request, slots) | here, deadline)
 
 

@@ -66,6 +66,10 @@ class AlreadyDone(ApiError):
     """The job has ended."""
 
 
+class OtherJob(ApiError):
+    """The job of this id is not the one that was meant: it does not bear the name that was asked for."""
+
+
 class AccessDenied(ApiError):
     """Slurm knows who asks, and refuses."""
 
@@ -118,6 +122,7 @@ _BY_NUMBER: Mapping[int, type[ApiError]] = {
     2075: Busy,  # ESLURM_PARTITION_IN_USE
     2180: InvalidTransition,  # ESLURM_INVALID_NODE_STATE_TRANSITION
     2021: AlreadyDone,  # ESLURM_ALREADY_DONE
+    2172: OtherJob,  # ESLURM_JOB_SIGNAL_FAILED, of a filter that does not match
     2002: AccessDenied,  # ESLURM_ACCESS_DENIED
     2010: AccessDenied,  # ESLURM_USER_ID_MISSING, "Invalid user id": only operators may do this
     1007: Unauthorized,  # SLURM_PROTOCOL_AUTHENTICATION_ERROR

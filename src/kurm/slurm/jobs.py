@@ -5,7 +5,7 @@ Field names are those of data_parser v0.0.45. Times are in seconds since 1970.
 
 from collections.abc import Iterable
 
-from kurm.slurm.errors import AlreadyDone, ApiError, NotFound, api_error
+from kurm.slurm.errors import AlreadyDone, ApiError, NotFound, OtherJob, api_error
 from kurm.slurm.session import Session
 from kurm.slurm.wire import ABSENT, Answer, Narrow, Number
 
@@ -142,13 +142,19 @@ async def cancel_job(session: Session, job: int, *, signal: str = "", deadline: 
             raise failure
 
 
-async def cancel_jobs(session: Session, ids: Iterable[int], *, deadline: float | None = None) -> tuple[ApiError, ...]:
-    """End many jobs by one call. Returns what was refused, without those that had ended or never were."""
-    body = {"jobs": [str(job) for job in ids]}
+async def cancel_jobs(
+    session: Session, ids: Iterable[int], *, name: str = "", deadline: float | None = None
+) -> tuple[ApiError, ...]:
+    """End many jobs by one call. Returns what was refused, without those that had ended or never were.
+
+    `name`: only those of that name. slurmrestd waits for a slurmctld that is away, and one that has lost its state
+    gives numbers out again: without the name another's job might be ended.
+    """
+    body: dict[str, object] = {"jobs": [str(job) for job in ids]} | ({"job_name": name} if name else {})
     if not body["jobs"]:
         return ()
     answer = await session.request(KilledAnswer, "DELETE", "jobs/", body=body, deadline=deadline)
-    return tuple(error for error in _failures(answer) if not isinstance(error, AlreadyDone | NotFound))
+    return tuple(error for error in _failures(answer) if not isinstance(error, AlreadyDone | NotFound | OtherJob))
 
 
 def _failures(answer: KilledAnswer | None) -> Iterable[ApiError]:

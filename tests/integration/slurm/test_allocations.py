@@ -69,6 +69,16 @@ async def test_a_pod_gets_what_it_asked_for(slurm: Session) -> None:
     assert await allocations.layout(slurm, job, asked) == {"a2": 1}
 
 
+async def test_only_the_job_that_was_meant_is_ended(slurm: Session) -> None:
+    """A slurmctld that has forgotten gives numbers out again; a name says whose a number is."""
+    asked = request()
+    job = await allocations.allocate(slurm, asked)
+    assert await jobs.cancel_jobs(slurm, [job], name="ns/another.0a1b2c3d") == ()
+    assert (await jobs.get_job(slurm, job)).running
+    assert await jobs.cancel_jobs(slurm, [job, 4_000_000], name=asked.name) == ()
+    assert not (await jobs.get_job(slurm, job)).running
+
+
 async def test_a_second_one_of_the_same_name_is_refused(slurm: Session) -> None:
     """So an answer that got lost can be asked for again; when the first has ended there is another."""
     asked = request()

@@ -331,7 +331,7 @@ class World:
             return replace(seen, obstacle=_INCOMPLETE)
         return seen
 
-    def _do(self, owner: str, act: Instruction, *, lost: bool) -> None:  # noqa: C901, PLR0912 - a table
+    def _do(self, owner: str, act: Instruction, *, lost: bool) -> None:  # noqa: C901, PLR0912, PLR0915 - a table
         slurm, size = self.slurm, OWNERS[owner]
         made: tuple[int, Phase] | None = None
         match act:
