@@ -152,8 +152,7 @@ def test_a_scheduler_writes_pods_and_claims_and_no_more(manifests: list[Json]) -
         ("events.k8s.io", "events", "patch"),
     }
     assert {resource for _, resource, verb in allowed if verb in READ} == {
-        *("pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"),
-        *("storageclasses", "priorityclasses", "jobs"),
+        *("pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "storageclasses", "jobs"),
     }
 
 
