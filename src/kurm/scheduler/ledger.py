@@ -242,7 +242,8 @@ class Ledger:
             self._put(entry)
         self._listed = listed
         self._over = {job: since for job, since in self._over.items() if since >= begun}
-        for owner in {*changed, *self._owners} if first or away else changed:
+        # While Slurm was away its owners were looked at in vain, also those whose last job has ended meanwhile.
+        for owner in {*changed, *self._owners, *self._ended} if first or away else changed:
             self._look_at(owner)
 
     def _drop_all_but(self, listed: Collection[int], begun: float) -> set[str]:

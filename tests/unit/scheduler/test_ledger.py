@@ -153,3 +153,14 @@ async def test_layouts_stay_while_a_job_is_the_same() -> None:
     made.replace(listed((1, "a", "RUNNING")), now())
     (job,) = made.jobs("a") or (Job(0, Phase.QUEUED),)
     assert job.slots == {"n1": 1}
+
+
+async def test_an_end_that_was_heard_while_slurm_was_away_is_looked_at_again() -> None:
+    """Nothing could be done for its owner then, and the list that comes next does not name the job any more."""
+    made, looked = ledger((1, "a", "RUNNING"))
+    made.lose("slurmrestd is gone")
+    made.heard(JobEvent(1, "ended"))
+    assert (looked, made.jobs("a")) == (["a"], None)
+    await asyncio.sleep(1)
+    made.replace(listed(), now())
+    assert (looked, states(made, "a"), made.ended("a")) == (["a", "a"], [], {1: ""})
