@@ -4,14 +4,17 @@ A pod counts as bound from when a watch has seen it, which is late, and no longe
 which is early. So what is found of it in between is true, however slow a watch or an answer was.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from chaos.history import Deed, Event, Fault, Job, NodeSeen, PodSeen, Quiet, Request, SlurmSilent, SlurmTold
+from chaos.history import Deed, Event, Fault, Job, Line, NodeSeen, PodSeen, Quiet, Request, SlurmSilent, SlurmTold
 
 ENDING = frozenset({"delete", "force", "end", "gone"})
 """Deeds after which a pod need not stay bound."""
+OVER = re.compile(r"job_signal: 9 of \w+ JobId=(\d+) successful|_job_complete: JobId=(\d+) done")
+"""A line of slurmctld's log by which a job has ended."""
 VANISHING = frozenset({"force", "end", "gone"})
 """Deeds after which it holds nothing any more: its containers have ended, or nobody can know of them."""
 
@@ -80,6 +83,8 @@ class Replay:
     """The kind of the first deed that ends a pod, by UID; it may come before the watch has seen the pod."""
     _dead: bool = False
     _died: float = float("-inf")
+    _over: dict[int, float] = field(default_factory=dict)
+    """When jobs have ended by slurmctld's log: between the last truth and its death nobody else can tell."""
 
     def tell(self, event: Event) -> None:
         """Take in the next event."""
@@ -99,6 +104,8 @@ class Replay:
                 self.opened = True
             case Quiet():
                 self.quiet_since = None if event.over else event.at
+            case Line(who="slurmctld") if over := OVER.match(event.text):
+                self._over[int(over[1] or over[2])] = event.at
             case SlurmSilent() | _:
                 pass
 
@@ -141,7 +148,8 @@ class Replay:
     def _hear(self, told: SlurmTold) -> None:
         if not self._dead and self.returned is None:
             self.returned = told.asked
-            known = {job.sluid for job in self.told.jobs if job.holding} if self.told else set()
+            last = self.told.jobs if self.told else ()
+            known = {job.sluid for job in last if job.holding and not job.started <= self._over.get(job.id, 0.0)}
             self.revived = {job.sluid for job in told.jobs if job.started <= self._died} - known
         self.told = told
         for owner in [owner for owner, taken in self.taken.items() if taken.done and taken.done < told.asked]:

@@ -1,6 +1,6 @@
 """What the checker calls a breach, and what it does not."""
 
-from chaos.history import Fault, NodeSeen, Request
+from chaos.history import Fault, Line, NodeSeen, Request
 from unit.chaos.story import always, deed, found, job, pod, promises, quiet, silent, told
 
 KILL, BACK = Fault(at=5.0, kind="kill", target="slurmctld"), Fault(at=6.0, kind="kill", target="slurmctld", over=True)
@@ -119,6 +119,15 @@ def test_p3_a_job_that_had_ended_is_not_given_anything_when_slurmctld_takes_it_f
     life = told(3, old), pod(4, node="n1"), told(4.5, job("a", "n1", started=4.0)), KILL, BACK
     assert promises(*life, told(7, old)) == []
     assert promises(*life, told(7, job("", "n1", id=10, cpus=8, started=6.0))) == ["P3"]
+
+
+def test_p3_slurmctlds_log_tells_of_an_end_just_before_its_death() -> None:
+    """No truth was asked for between the two, and what it has saved still has the job."""
+    before = [pod(1, node="n1"), told(3, job("a", "n1"), job("", "n1", id=9, cpus=6, started=0.5))]
+    line = Line(at=4.5, who="slurmctld", text="job_signal: 9 of running JobId=9 successful 0x4")
+    after = [KILL, BACK, told(7, job("", "n1", id=9, cpus=7, started=0.5))]
+    assert promises(*before, *after) == ["P3"]
+    assert promises(*before, line, *after) == []
 
 
 def test_p3_memory_counts_too() -> None:
