@@ -33,5 +33,5 @@ class JobRequest:
     exclusive: bool = False
     """Whether nothing else is to run on its nodes."""
     slots_per_node: int = 0
-    """Most slots on a node (ntasks-per-node); 0 for as many as fit. CPUs and memory do not tell that a node has GPUs
-    for two pods only, or that a host port can be taken once."""
+    """Most slots on a node, as far as Slurm can be told: it is asked for nodes enough. 0 for as many as fit. CPUs and
+    memory do not tell that a node has GPUs for two pods only, or that a host port can be taken once."""

@@ -141,7 +141,8 @@ def _job(request: JobRequest, slots: int) -> dict[str, object]:
     else:
         job["memory_per_cpu"] = number(_memory_per_cpu(request))
         if request.slots_per_node:
-            job["tasks_per_node"] = request.slots_per_node  # the most, where the tasks are given too (sbatch(1))
+            # Slurm knows no most of a node: `tasks_per_node` is a least for slurmctld, and preempted who had the rest.
+            job["minimum_nodes"] = -(-slots // request.slots_per_node)
     if request.time_limit is not None:
         job["time_limit"] = number(request.time_limit)
     if request.exclusive:

@@ -69,6 +69,18 @@ async def test_a_pod_gets_what_it_asked_for(slurm: Session) -> None:
     assert await allocations.layout(slurm, job, asked) == {"a2": 1}
 
 
+async def test_a_gang_is_spread_where_nodes_may_take_few_of_it(slurm: Session) -> None:
+    """Beside jobs that leave little room on each node, too: nobody has to go for it."""
+    gang = request(slots=3, cpus=1, slots_per_node=1)
+    job = await allocations.allocate(slurm, gang, excluded="t1")
+    assert await allocations.layout(slurm, job, gang) == {"a1": 1, "a2": 1, "a3": 1}
+    beside = [await allocations.allocate(slurm, request(cpus=6), excluded="t1") for _ in MINE]
+    wide = request(slots=3, cpus=1, slots_per_node=2)
+    job = await allocations.allocate(slurm, wide, excluded="t1")
+    assert sum((await allocations.layout(slurm, job, wide)).values()) == 3
+    assert all([(await jobs.get_job(slurm, one)).running for one in beside])
+
+
 async def test_only_the_job_that_was_meant_is_ended(slurm: Session) -> None:
     """A slurmctld that has forgotten gives numbers out again; a name says whose a number is."""
     asked = request()
