@@ -82,7 +82,7 @@ def in_slurmctld(demo: Demo, *argv: str) -> str:
 
 def state(demo: Demo) -> str:
     """Return the node's state and the reason why it is drained, in Slurm's words."""
-    return demo.ssh(f"sinfo -h -N -n {NODE} -o '%T %E'").strip()
+    return demo.ssh(f"sinfo -h -n {NODE} -o '%T %E'").strip()
 
 
 def placed(demo: Demo, *, cpus: int, grace: int) -> Placed:

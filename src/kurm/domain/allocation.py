@@ -45,6 +45,9 @@ BIND_WITHIN = 60.0
 """Seconds in which a granted job's first pod must be bound: nobody else can use what it holds meanwhile."""
 REPLACE_WITHIN = 120.0
 """Seconds in which a gang of which some are bound must be whole: the others hold nodes, and wait for it."""
+LOST_WITHIN = 5.0
+"""Seconds in which a gang must be whole for which Slurm holds fewer slots than it has pods: slurmctld has forgotten
+them, and pods that wait would wait for ever."""
 NODE_FAIL = "NODE_FAIL"
 TAKEN = "Slurm has given its share of node {node} to others while it had no job"
 
@@ -286,7 +289,8 @@ def _whole(seen: Snapshot, jobs: list[Job]) -> Iterator[Instruction]:
     """Undo a gang that is not whole in time."""
     if seen.partial_since is None:
         return
-    left = seen.partial_since + REPLACE_WITHIN - seen.now
+    held = sum(sum(_slots(job).values()) for job in jobs if job.phase is Phase.RUNNING)
+    left = seen.partial_since + (REPLACE_WITHIN if held >= seen.wanted else LOST_WITHIN) - seen.now
     if left > 0:
         yield Wait(left, "the gang is not whole yet")
     else:

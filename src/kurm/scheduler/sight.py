@@ -112,7 +112,7 @@ class Sight:
             open=self._ledger.open,
             room=room,
             problem=self._ledger.problem or "what Slurm holds is being read",
-            partial_since=self._partial_since(owner, pods, size) if size > 1 else None,
+            partial_since=self._partial_since(owner, pods, known or (), size) if size > 1 else None,
             force=self._pool.settings.terminating_forever == "delete",
             now=now,
         )
@@ -152,11 +152,14 @@ class Sight:
             foreign=members.foreign,
         )
 
-    def _partial_since(self, owner: str, pods: Iterable[owners.Pod], size: int) -> float | None:
-        """Return since when a gang that we have bound a part of is not whole."""
-        bound = sum(1 for pod in pods if pod.node)
+    def _partial_since(self, owner: str, pods: Iterable[owners.Pod], known: Iterable[Job], size: int) -> float | None:
+        """Return since when a gang is not whole that we have bound in part, or that slurmctld knows in part."""
+        bound, waits = sum(1 for pod in pods if pod.node), any(not pod.node for pod in pods)
+        held = sum(sum((job.slots or {}).values()) for job in known)
         if owner in self._gangs and bound >= size:
             self._gangs[owner] = None
+        elif bound and waits and held < size and self._ledger.open and self._gangs.get(owner) is None:
+            self._gangs[owner] = _now()
         return self._gangs.get(owner) if bound else None
 
     def _taken_from(self, owner: str, now: float) -> frozenset[str]:

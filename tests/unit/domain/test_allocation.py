@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kurm.domain.allocation import BIND_WITHIN, REPLACE_WITHIN, Stage, decide, stage
+from kurm.domain.allocation import BIND_WITHIN, LOST_WITHIN, REPLACE_WITHIN, Stage, decide, stage
 from kurm.domain.owner import Health, Job, Obstacle, Phase, Pod, Snapshot
 from kurm.domain.steps import (
     Allocate,
@@ -157,6 +157,15 @@ def test_a_gang_that_is_not_whole_in_time_is_undone() -> None:
     assert [act.pod for act in decide(doomed) if isinstance(act, EndPod)] == ["a", "b"]
     waiting = replace(doomed, pods=GANG)
     assert [Cancel(7, "its pods are gone"), Wait(1.0, "its earlier job is ending")] == decide(waiting)
+
+
+def test_a_gang_of_which_slurm_has_forgotten_a_part_is_undone_soon() -> None:
+    """Only what was bound could be pinned, and no slot will come for the others."""
+    bound = (Pod("a", "n1", 7, "e", rank=0), Pod("b"), Pod("c"))
+    pin = Job(9, Phase.RUNNING, ("n1",), {"n1": 1}, pinned=True)
+    seen = replace(GRANTED, pods=bound, jobs=(pin,), partial_since=0.0, now=LOST_WITHIN - 1)
+    assert Wait(1.0, "the gang is not whole yet") in decide(seen)
+    assert Doom(9) in decide(replace(seen, now=LOST_WITHIN))
 
 
 def test_a_forgotten_gang_is_pinned_node_by_node() -> None:
