@@ -16,7 +16,7 @@ help: ## Show this
 demo: .venv/ready ## A real cluster, Slurm on it, an MPI job, training and a service; leaves it running, says how to look around
 	$(BIN)/kurm local demo
 
-test: lint types unit integration chaos planted e2e ## Everything that CI runs
+test: lint types unit integration e2e ## Everything that CI runs
 
 lint: .venv/ready ## ruff, and the direction of imports
 	$(BIN)/ruff check .
