@@ -194,6 +194,8 @@ def _scheduling() -> list[Line]:
         SchedulerParameters=f"{PROMPT},{scripts.REQUEUE}",
         # The backfill scheduler says which job it has started: nothing else in the log does.
         DebugFlags="HetJob",
+        # Ended jobs count for MinJobAge: with Slurm's default of 10,000 it would be full at 35 pods a second.
+        MaxJobCount="100000",
         PrologTimeout=str(scripts.PROLOG_TIMEOUT),
     )
 
