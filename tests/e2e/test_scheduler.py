@@ -9,7 +9,7 @@ import pytest
 
 from e2e.command import KURM, run
 from e2e.demo import REPOSITORY, Demo, within
-from e2e.tenant import JOB, NAMESPACE, SLOT, Json, Tenant, annotation, followed, on, pod, spec, tenant
+from e2e.tenant import JOB, NAMESPACE, PAUSE, SLOT, Json, Tenant, annotation, followed, on, pod, spec, tenant
 from kurm.local.errors import LocalError
 
 pytestmark = pytest.mark.usefixtures("told")
@@ -204,12 +204,12 @@ def test_scancel_of_a_pods_job_ends_the_pod_cleanly(demo: Demo, owner: Tenant) -
 
 def test_deleting_a_pod_ends_its_job(demo: Demo, owner: Tenant) -> None:
     """It has its grace first; then what it held is another's."""
-    owner.apply(pod(demo, "leaving"))
+    owner.apply(pod(demo, "leaving", PAUSE.replace("sleep 2;", "sleep 8;")))
     within(30, owner.running, 1)
     job = annotation(owner.pod("leaving"), JOB)
     owner.kubectl("delete", "pod", "leaving", "--wait=false")
-    assert owner.state(job) == "RUNNING"  # it needs two seconds to end
-    within(15, owner.jobs, {})
+    assert owner.state(job) == "RUNNING"  # it needs eight seconds to end
+    within(25, owner.jobs, {})
     assert owner.pod("leaving") == {}
 
 
