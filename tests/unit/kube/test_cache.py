@@ -183,10 +183,11 @@ class TestSyncing:
             assert cache.age > 200
             assert "no answer" in (cache.problem or "")
             api.down = False
-            await asyncio.sleep(60)
+            async with asyncio.timeout(120):  # the clock is virtual, and the bytes of a real socket may come late by it
+                while names(cache) != {"a"}:  # noqa: ASYNC110 - it is the cache that is watched
+                    await asyncio.sleep(1)
             assert cache.age <= 60.1
             assert cache.problem is None
-            assert names(cache) == {"a"}
 
     @pytest.mark.looptime
     async def test_a_selection_is_followed(self, session: Session) -> None:
