@@ -168,7 +168,7 @@ def test_a_node_whose_pod_never_goes_is_drained(demo: Demo) -> None:
     in_slurmctld(demo, "scancel", pod.job)
     job = submit(demo, pod, WHOLE)
     why = f"start-gate: pod slurm/stubborn ({pod.uid}): it still runs, and its job {pod.job} has ended, for 3 s"
-    within(60, lambda: state(demo).partition(" ")[2], why)
+    within(20, lambda: state(demo).partition(" ")[2], why)
     within(10, lambda: demo.ssh(f"squeue -h -j {job} -o %T").strip(), "PENDING")
     assert "Priority=0" not in demo.ssh(f"scontrol -o show job {job}").split()
     assert demo.ssh("cat gate.out || echo none").strip() == "none"

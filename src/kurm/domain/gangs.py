@@ -1,4 +1,4 @@
-"""Which pods belong together, and which of an allocation's slots each of them gets. Pure.
+"""Which pods belong together. Pure.
 
 A pod alone is a gang of one. A scheduler uses it so::
 
@@ -6,13 +6,13 @@ A pod alone is a gang of one. A scheduler uses it so::
     owner = owner_of(pod, job)                         # RefusedError: annotations that make no gang
     gathered = gather(owner, [(pod, rules.ask(pod)), ...])  # RefusedError: pod x-3 asks another thing than x-0
     if gathered.waits_for: ...                         # GangIncomplete, with these words
-    slots = slots_of(layout)                           # of a granted job: slots[3] is the node of slot 3
-    for pod, slot in fill(owner, slots, held, pods):   # bind it to slots[slot], with kurm.dev/slot: slot
+
+Which slot each of them gets is a part of an allocation's life (`allocation`).
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -118,34 +118,6 @@ def gather(owner: Owner, pods: Sequence[tuple[Pod, Ask]]) -> Gathered:
     if there < owner.size:
         return Gathered(usual, f"{there} of {owner.size} pods of gang {owner.name} are there")
     return Gathered(usual)
-
-
-def slots_of(layout: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the node of each slot, in the order of the nodes' names: n2 before n10. Ranks are slots."""
-    return tuple(node for node in sorted(layout, key=natural) for _ in range(layout[node]))
-
-
-def fill(
-    owner: Owner, slots: Sequence[str], held: Mapping[int, str], pods: Iterable[Pod]
-) -> tuple[tuple[Pod, int], ...]:
-    """Return which pod gets which slot. `held`: by slot the UID of the pod that has it, until that is gone for good.
-
-    A pod that holds one gets none anew. One with a rank gets its own slot or none; others take free ones in the order
-    of their names. Who is left over waits until a slot is free.
-    """
-    holders = set(held.values())
-    waiting = sorted(
-        (pod for pod in pods if pod.metadata.uid not in holders), key=lambda one: natural(one.metadata.name)
-    )
-    free = [slot for slot in range(len(slots)) if slot not in held]
-    if not owner.indexed:
-        return tuple(zip(waiting, free, strict=False))
-    own: dict[int, Pod] = {}
-    for pod in waiting:
-        place = rank(pod)
-        if place is not None and place in free:
-            own.setdefault(place, pod)
-    return tuple((pod, slot) for slot, pod in sorted(own.items()))
 
 
 def natural(name: str) -> tuple[str | int, ...]:

@@ -1,19 +1,16 @@
-"""Which pods belong together, and who gets which slot."""
+"""Which pods belong together."""
 
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kurm.domain.asks import RefusedError, Rules
-from kurm.domain.gangs import COMPLETION_INDEX, Owner, fill, gather, job_of, owner_of, slots_of
+from kurm.domain.gangs import COMPLETION_INDEX, Owner, gather, job_of, owner_of
 from kurm.domain.partition import Partition
 from kurm.domain.podspec import JobSpec
 from kurm.domain.schedulerspec import Scheduler
 from unit.domain.pods import Pod, pod
 
-busy = settings(deadline=None)  # the machine may be busy
 JOB = {"kind": "Job", "name": "train", "uid": "0123456789-job"}
 INDEXED = JobSpec(parallelism=3, completions=3, completion_mode="Indexed")
 TRAIN = Owner("0123456789-job", "shop", "train", 3, indexed=True)
@@ -135,69 +132,3 @@ def test_a_gang_has_one_size() -> None:
     """Two of them are told with the pods that say them."""
     with pytest.raises(RefusedError, match="gang-size is 3 on pod mpi-0 and 4 on pod mpi-1"):
         _gather(owner_of(_member(0)), _member(0), _member(1, 4))
-
-
-def test_slots_are_in_the_order_of_nodes() -> None:
-    """As people count them, whatever order Slurm names them in."""
-    assert slots_of({"n10": 1, "n2": 2, "gpu-1": 1}) == ("gpu-1", "n2", "n2", "n10")
-
-
-def test_ranks_are_slots() -> None:
-    """Rank 2 is the third slot, whoever came first."""
-    pods = [_rank(2), _rank(0), _rank(1)]
-    assert [(one.metadata.name[:7], slot) for one, slot in fill(TRAIN, ("n1", "n1", "n2"), {}, pods)] == [
-        ("train-0", 0),
-        ("train-1", 1),
-        ("train-2", 2),
-    ]
-
-
-def test_pods_without_ranks_take_slots_by_their_names() -> None:
-    """mpi-2 before mpi-10; who holds one keeps it, and who finds none waits."""
-    mpi = Owner("shop/mpi", "shop", "mpi", 3)
-    pods = [_member(10), _member(2), _member(1), _member(11)]
-    assert [(one.metadata.name, slot) for one, slot in fill(mpi, ("n1", "n2", "n3"), {1: "uid-of-mpi-1"}, pods)] == [
-        ("mpi-2", 0),
-        ("mpi-10", 2),
-    ]
-
-
-def test_a_replaced_pod_takes_the_free_slot() -> None:
-    """Once the old one is gone for good, and not before: two of them would share what one slot has."""
-    pods, held = [_rank(0), _rank(1, "train-1-again", uid="new"), _rank(2)], {0: "uid-of-train-0-x7k2p", 1: "old"}
-    held[2] = "uid-of-train-2-x7k2p"
-    slots = ("n1", "n1", "n2")
-    assert fill(TRAIN, slots, held, pods) == ()
-    assert [(one.metadata.uid, slot) for one, slot in fill(TRAIN, slots, {0: held[0], 2: held[2]}, pods)] == [
-        ("new", 1)
-    ]
-
-
-@busy
-@given(
-    size=st.integers(1, 6),
-    held=st.dictionaries(st.integers(0, 5), st.sampled_from("abcdefgh"), max_size=6),
-    names=st.sets(st.sampled_from("abcdefgh")),
-    indexed=st.booleans(),
-    data=st.data(),
-)
-def test_no_slot_has_two_pods_and_no_pod_two_slots(
-    size: int,
-    held: dict[int, str],
-    names: set[str],
-    indexed: bool,  # noqa: FBT001 hypothesis gives it
-    data: Any,
-) -> None:
-    """Whoever holds which, and whoever comes."""
-    owner = Owner("shop/x", "shop", "x", size, indexed=indexed)
-    pods = [_rank(data.draw(st.integers(0, 6)), name, uid=name) for name in sorted(names)]
-    found = fill(owner, ("n1",) * size, held, pods)
-    slots, uids = [slot for _, slot in found], [one.metadata.uid for one, _ in found]
-    assert len(set(slots)) == len(slots)
-    assert len(set(uids)) == len(uids)
-    assert not set(slots) & held.keys()
-    assert not set(uids) & set(held.values())
-    assert all(0 <= slot < size for slot in slots)
-    if not indexed:
-        free, waiting = size - len([slot for slot in held if slot < size]), names - set(held.values())
-        assert len(found) == min(free, len(waiting))
