@@ -78,7 +78,7 @@ class Transport:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for connection in self._open:
+        for connection in tuple(self._open):
             connection.drop()
             with contextlib.suppress(OSError):
                 await connection.writer.wait_closed()

@@ -125,7 +125,7 @@ class Conditions:
         if self.records.lifting(node):
             return Again(FRESH, "its drain is being lifted, or may be")
         try:
-            await self.records.refresh([node], within=FRESH)
+            await self.records.refresh([node], since={node: self._now() - FRESH})
         except SlurmError as error:
             self.records.lose(error)
             return DONE

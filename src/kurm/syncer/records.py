@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import structlog
 
@@ -197,18 +198,19 @@ class Records:
                     self._count_failure()
                 self.lose(error)
 
-    async def refresh(self, names: Collection[str], *, within: float = 0.0) -> None:
-        """Read nodes again, but those that were read in the last `within` seconds. Raises SlurmError; see `lose`.
+    async def refresh(self, names: Collection[str], *, since: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Read nodes again, but those of which Slurm was asked at or after `since` (by the event loop's clock).
 
-        What was asked before a drain was lifted counts for nothing after it.
+        For a name that is not in `since` that is now. What was asked before a drain was lifted counts for nothing after
+        it. Raises SlurmError; see `lose`.
         """
-        asked_at, never = self._now(), float("-inf")
+        now, never = self._now(), float("-inf")
         async with self._reading:  # one that waited its turn may find its question answered
             await self._read(
                 [
                     name
                     for name in sorted(names)
-                    if self._read_at.get(name, never) < max(asked_at - within, self._lifted_at.get(name, never))
+                    if self._read_at.get(name, never) < max(since.get(name, now), self._lifted_at.get(name, never))
                 ]
             )
 

@@ -84,7 +84,8 @@ class Rounds:
         self._leads, self._looked = leads, looked
         self._stopped = "not started"
         self._wrong_since: dict[str, float] = {}
-        pool.on_change(self.queue.add)
+        self._pointed_at: dict[str, float] = {}
+        pool.on_change(self._point_at)
         records.on_change(self.queue.add, self.look_at_all)
 
     @property
@@ -96,6 +97,11 @@ class Rounds:
         """Look at every node that either side knows."""
         for name in {*self.pool.claimed(), *(self.records.known or ())}:
             self.queue.add(name)
+
+    def _point_at(self, node: str) -> None:
+        """Kubernetes says something else of a node: what Slurm said of it until now is too old to write by."""
+        self._pointed_at[node] = self._now()
+        self.queue.add(node)
 
     async def run(self) -> None:
         """Work; never ends, cancel it."""
@@ -139,14 +145,20 @@ class Rounds:
             return  # all are looked at when that is over
         begun = self._now()
         try:
-            again = [node for node in nodes if self.queue.failures(node)]
-            await self.records.refresh(again)
+            if again := [node for node in nodes if self.queue.failures(node)]:
+                await self.records.refresh(again)
             world, instructions = self._decide(nodes)
             if instructions:
-                unread = {one.node for one in instructions if not isinstance(one, UNREAD)}
+                read = _to_be_read(instructions)
                 # Of a list that this round has read already all are new: a second one would hold up a thousand drains.
-                await self.records.refresh(unread, within=self._now() - begun)
+                # But a node that Kubernetes has pointed at since may have been drained by somebody between the two.
+                await self.records.refresh(
+                    read, since={node: max(begun, self._pointed_at.get(node, 0)) for node in read}
+                )
                 world, instructions = self._decide(nodes)
+                late = _to_be_read(instructions) - read
+                nodes = self._later(late, nodes)
+                instructions = [one for one in instructions if one.node not in late]
         except SlurmError as error:
             self.records.lose(error)
             return
@@ -174,6 +186,12 @@ class Rounds:
         world = World(claims, pods, {node: known[node] for node in certain if node in known})
         return world, decide(world)
 
+    def _later(self, late: Collection[str], nodes: list[str]) -> list[str]:
+        """Leave nodes, pointed at while others were read, to the next round; return the others."""
+        for node in late:
+            self.queue.add(node)
+        return [node for node in nodes if node not in late]
+
     def _account(self, nodes: list[str], instructions: Collection[Instruction], world: World) -> None:
         """Note which nodes are right, which are to be looked at again, and of which something is awaited from Slurm."""
         now, wrong = self._now(), {one.node for one in instructions}
@@ -199,6 +217,7 @@ class Rounds:
         pod, claim = (world.pods or {}).get(node), (world.claims or {}).get(node)
         if record is None and claim is None:
             self.records.forget([node])
+            self._pointed_at.pop(node, None)
             return
         ending = record is not None and record.ours and record.draining and record.busy
         starting = record is not None and not record.registered and pod is not None and self.pool.ready(node)
@@ -286,6 +305,10 @@ class Rounds:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _to_be_read(instructions: Iterable[Instruction]) -> set[str]:
+    return {one.node for one in instructions if not isinstance(one, UNREAD)}
 
 
 def _lifts(call: Call) -> bool:

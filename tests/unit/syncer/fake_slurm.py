@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from kurm.slurm.hostlist import expand
+
 META = {"slurm": {"release": "26.05.5", "cluster": "fake"}}
 
 
@@ -22,7 +24,7 @@ class FakeSlurm:
     clock: int = 100
     away: bool = False
     slow: float = 0.0
-    """Seconds until a list is answered."""
+    """Seconds until a list or a node is answered, with what is true when it is asked for."""
     asked: list[str] = field(default_factory=list)
     """Paths and what of their queries is not always the same."""
     port: int = 0
@@ -47,10 +49,12 @@ class FakeSlurm:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = re.search(r"content-length: (\d+)", head, re.IGNORECASE)
+                sent = await reader.readexactly(int(length[1])) if length else b""
                 route = head.split(" ", 2)[1].partition("v0.0.45/")[2]
                 self.asked.append(re.sub(r"flags=\w+&?", "", route).rstrip("?&"))
-                await asyncio.sleep(self.slow if "nodes/" in route else 0.0)
-                status, body = self._answer(route)
+                status, body = self._answer(route) if not sent else self._change(msgspec.json.decode(sent))
+                await asyncio.sleep(self.slow if "node" in route and not sent else 0.0)
                 content = b"" if status == "304 NOT MODIFIED" else msgspec.json.encode(body | {"meta": META})
                 writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
                 await writer.drain()
@@ -58,6 +62,14 @@ class FakeSlurm:
             pass
         finally:
             writer.close()
+
+    def _change(self, sent: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Do to nodes what a POST to `nodes/` says: the state is one word more, all else is what they have."""
+        for name in expand(",".join(sent["name"])):
+            node = self.nodes[name] | {key: value for key, value in sent.items() if key != "name"}
+            self.put(name, *self.nodes[name]["state"], *sent.get("state", ()))
+            self.nodes[name] = node | self.nodes[name]
+        return "200 OK", {}
 
     def _answer(self, route: str) -> tuple[str, dict[str, Any]]:
         path, _, query = route.partition("?")
