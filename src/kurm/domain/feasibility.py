@@ -109,6 +109,9 @@ class Nodes:
     def __len__(self) -> int:
         return len(self._nodes)
 
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
     def get(self, name: str) -> Node | None:
         """Return a node, None if it is not there."""
         place = self._roster.place(name)

@@ -82,6 +82,14 @@ class Room:
         """Return whether Slurm has a record of the node, as far as its list says."""
         return node in self._states
 
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def up(self, node: str) -> bool:
+        """Return whether Slurm has a record of the node that takes jobs, as far as is known."""
+        state = self._states.get(node)
+        return state is not None and state.up
+
     @property
     def doubted(self) -> frozenset[str]:
         """The nodes of which the figures are to be asked for again."""
@@ -120,6 +128,14 @@ class Room:
             return
         for name in found:
             self.seen(name)
+
+    def drop(self, nodes: Iterable[str]) -> None:
+        """Heed that Slurm has no record of these nodes."""
+        for name in nodes:
+            if self._states.pop(name, None) is not None:
+                self.epoch += 1
+                self._doubted.discard(name)
+                self._moved(name, self._fitting.fell)
 
     def hold(self, owner: str, layout: Mapping[str, int], shape: Shape) -> None:
         """Heed a grant: slots by node. Said again for the same owner it takes the place of what was said before."""

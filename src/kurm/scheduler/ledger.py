@@ -211,6 +211,12 @@ class Ledger:
         self.want()
         return True
 
+    async def listed(self) -> None:
+        """Wait until a whole list is known."""
+        while not self.known:
+            self._moved.clear()
+            await self._moved.wait()
+
     async def closed(self) -> None:
         """Wait until all is known and nothing is given out: what is bound is to be looked at then."""
         while self.open or not self.known:

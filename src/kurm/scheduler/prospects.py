@@ -99,6 +99,7 @@ class Prospects:
         """Heed that Slurm had no room for it now."""
         if wish.prospect is not None:
             self._terrain.placing.no_room(wish.prospect)
+            self._room.surprised()
 
     def granted(self, owner: str, wish: Wish, jobs: Iterable[Job]) -> None:
         """Heed what Slurm has given an owner, by all of its jobs."""

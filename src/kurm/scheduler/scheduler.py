@@ -130,6 +130,7 @@ class Scheduler:
         self.truth.given_up = self.placer.gives_up
         self.truth.bound = lambda: {*self.owners.bound(), *self.ledger.owners()}
         self.truth.opened = self._look_at_waiting
+        self.truth.missed = self.room.missed
         self.metrics.watch(slurm.traffic, kube.traffic, self._gauges())
 
     async def run(self) -> None:

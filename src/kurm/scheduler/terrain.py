@@ -24,6 +24,8 @@ class Terrain:
 
     def __init__(self, pool: Pool, changed: Callable[[], None]) -> None:
         self._pool, self._changed = pool, changed
+        self._moved: Callable[[str], None] = lambda _: None
+        self._begun: Callable[[], None] = lambda: None
         self._fenced = self._taints()
         self.placing = Placing(self._fenced)
         self.rules = self._rules()
@@ -32,6 +34,10 @@ class Terrain:
         pool.nodes.on_change(self._heed_node)
         for cache in (pool.pods, pool.foreign):
             cache.on_change(self._heed_pod)
+
+    def on_node(self, moved: Callable[[str], None], begun: Callable[[], None]) -> None:
+        """Call `moved` with each node that has changed, `begun` when all is known anew: Slurm's room is not, then."""
+        self._moved, self._begun = moved, begun
 
     def count(self, pod: Pod, node: str) -> None:
         """Count a pod on a node, where it is or is just being bound."""
@@ -58,6 +64,8 @@ class Terrain:
             self.placing.drop_node(change.key.name)
         elif not self.placing.put_node(self._node(change.new)):
             return
+        else:
+            self._moved(change.key.name)
         self._changed()
 
     def _heed_node_set(self, _: Change[NodeSet]) -> None:
@@ -78,6 +86,7 @@ class Terrain:
         for pod in (*self._pool.pods, *self._pool.foreign):
             if pod.spec.node_name and not pod.over:
                 self.count(pod, pod.spec.node_name)
+        self._begun()
 
     def _rules(self) -> Rules:
         cluster, node_sets = self._pool.cluster, self._pool.own_node_sets

@@ -52,6 +52,8 @@ class Truth:
         self._since = 0.0
         self.bound: Callable[[], Iterable[str]] = tuple
         self.opened: Callable[[], None] = lambda: None
+        self.missed: Callable[[], None] = lambda: None
+        """Called when jobs may have started and ended of which no hint told."""
         self.given_up: Callable[[str], bool] = lambda _: False
         self._recovered = asyncio.Event()
 
@@ -99,10 +101,13 @@ class Truth:
                     log.warning("no hints from slurmctld's log", why=problem)
                 await asyncio.sleep(BACKOFF.delay(failures))
                 continue
+            missed = told.lost or (not self.hears and self._next > 0)
             failures, problem, self._next = 0, "", told.next
             renewed = self.ledger.renew(told.epoch)
             if told.lost or renewed or not self.hears:
                 self.ledger.want()
+            if missed:
+                self.missed()
             self.hears = True
             for event in told.jobs:
                 self.ledger.heard(event)
