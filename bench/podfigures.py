@@ -20,6 +20,8 @@ SETTLE = 300.0
 """Longest wait, in seconds, for what is measured."""
 START = 60.0
 """Longest wait for a scheduler's first pod."""
+QUIET = 30.0
+"""Seconds for which nothing changes, and it is measured what is spent all the same."""
 BATCH = {"slurm.kurm.dev/partition": "batch"}
 LARGE = Shape(cpus=48, annotations=BATCH)
 """One of them to a node, with room beside it for small ones."""
@@ -68,6 +70,13 @@ class Meter:
         except OSError:  # kube-scheduler serves them by HTTPS alone
             metrics = {}
         return self._bench.world.writes(), metrics, self._bench.load.own_writes
+
+    def in_all(self, seconds: float) -> Figures:
+        """Return the share of a core of each process since the beginning, in percent, and all calls to slurmrestd."""
+        cpu = grown(self._cpu, self._bench.world.cpu(self._scheduler))
+        metrics = grown(self._counted[1], self._counters()[1])
+        calls = {match[1]: value for name, value in metrics.items() if (match := CALLS.search(name))}
+        return {"core_percent": {name: round(value / seconds * 100, 1) for name, value in cpu.items()}, "calls": calls}
 
     def per_pod(self, pods: int) -> Figures:
         """Return CPU, writes, calls and bytes since the beginning, for each of so many pods."""
@@ -227,4 +236,7 @@ async def known(bench: Bench, contender: Contender, pods: int) -> None:
         await load.all_bound(names, within=2 * SETTLE)
         figures = {"pods": pods, "rate": round(len(names) / (time.monotonic() - begun), 1)}
         bench.note("memory", contender, figures | memory(scheduler))
+        meter = Meter(bench, scheduler)
+        await asyncio.sleep(QUIET)
+        bench.note("quiet", contender, {"pods": pods, "seconds": QUIET} | meter.in_all(QUIET) | memory(scheduler))
         await load.clear()
