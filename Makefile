@@ -16,7 +16,7 @@ help: ## Show this
 demo: .venv/ready ## A real cluster, Slurm on it, an MPI job, training and a service; leaves it running, says how to look around
 	$(BIN)/kurm local demo
 
-test: lint types unit integration e2e ## Everything that CI runs
+test: lint types unit integration chaos e2e ## Everything that CI runs
 
 lint: .venv/ready ## ruff, and the direction of imports
 	$(BIN)/ruff check .
@@ -29,15 +29,17 @@ types: .venv/ready ## mypy --strict
 unit: .venv/ready ## Seconds; needs no root and no cluster
 	$(BIN)/pytest tests/unit
 
-integration: .venv/ready ## Against a real API server
+# Most of these tests wait for what daemons do, so two at a time share two cores. A file stays with one worker, which
+# has its own servers. Planted faults are one long file: it comes first, or the other worker would end long before it.
+integration: .venv/ready ## Against a real API server and a real Slurm; planted faults, too
 	$(BIN)/kurm local build  # takes minutes on a fresh machine, and no test may
-	$(BIN)/pytest tests/integration --timeout=300
+	$(BIN)/pytest tests/chaos tests/integration -n 2 --dist loadfile --no-loadscope-reorder --timeout=300
 
 chaos: .venv/ready ## Kill what the scheduler needs, and prove its promises [KILLS=50] [SEED=n]
 	$(BIN)/kurm local build
 	PYTHONPATH=tests $(BIN)/python -m chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
-planted: .venv/ready ## Faults planted in the scheduler are found: one for each promise
+planted: .venv/ready ## Of the integration tests only the faults that are planted in the scheduler and have to be found
 	$(BIN)/kurm local build
 	$(BIN)/pytest tests/chaos --timeout=300
 

@@ -1,5 +1,6 @@
 """A checker that finds nothing proves nothing: a fault of each kind, planted in the real scheduler, is found."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,19 @@ from chaos.report import report
 from chaos.run import Plan, run
 
 PLANTED = Path(__file__).parent / "planted.py"
-KILLS = {"P1": 3, "P2": 0, "P3": 0, "P4": 0}
-"""Faults beside the planted one: only after slurmctld has forgotten is anything to be pinned."""
+SOON_FULL = Plan(kills=0, seed=6, warm=15.0, mean=0.1)
+"""So much that the nodes are soon full: what is let go is taken by the next in the queue."""
+ROOM = Plan(kills=3, seed=7, faults=("forgets",))
+"""Only what slurmctld has forgotten is to be pinned, and it forgets what it has just granted: there must be room. With
+this seed the scheduler hears of the first and of the last grant before slurmctld dies, and binds."""
+PLANS = {"P1": ROOM, "P2": SOON_FULL, "P3": SOON_FULL, "P4": SOON_FULL}
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("promise", KILLS)
+@pytest.mark.parametrize("promise", PLANS)
 async def test_a_planted_fault_is_found(promise: str, tmp_path: Path) -> None:
     """The promise that it breaks is named, and the slice shows whom it concerns."""
-    faults, scheduler = ("forgets",), (str(PLANTED), promise)
-    # So much that the nodes are soon full: what is let go is taken by the next in the queue.
-    plan = Plan(kills=KILLS[promise], seed=6, warm=15.0, mean=0.1, faults=faults, scheduler=scheduler)
+    plan = dataclasses.replace(PLANS[promise], scheduler=(str(PLANTED), promise))
     events = ordered((await run(tmp_path, plan)).events)
     breaches = [breach for breach in check(events) if breach.promise == promise]
     assert breaches

@@ -2,7 +2,9 @@
 
 import base64
 import contextlib
+import errno
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -27,6 +29,9 @@ from kurm.local.pki import Authority, kubeconfig, signing_keys, write_secret
 
 LOOPBACK = IPv4Address("127.0.0.1")
 START_SECONDS = 60.0
+PORTS = range(10_000, 32_768)
+"""Below those that Linux gives out by itself: whoever tests beside us cannot be given one of ours, not even between an
+API server's end and its next start."""
 
 
 def binaries() -> Path:
@@ -36,9 +41,18 @@ def binaries() -> Path:
 
 def free_ports(number: int) -> list[int]:
     """Return ports of the loopback that nobody listens on now."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
-        return [server.getsockname()[1] for server in taken]
+        while len(found) < number:
+            port = secrets.choice(PORTS)
+            try:
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                found.append(port)
+    return found
 
 
 @dataclass

@@ -153,6 +153,8 @@ class Crew:
                     "restartCount": 0,
                     "ready": pulled,
                     "state": state,
+                    # By these the API server knows that a kubelet can change them while the container runs.
+                    "resources": container.get("resources", {}),
                 }
             ],
         }

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from integration.apiserver import free_ports
 from integration.slurm.lab import Lab
 
 IMAGES = Path(__file__).parents[3] / "images/slurm"
@@ -30,9 +30,7 @@ async def served(lab: Lab) -> AsyncIterator[str]:
     async def answer(request: Any) -> tuple[HTTPStatus, object]:
         return HTTPStatus.OK, await ring.after(int(request.query.removeprefix("after=")))
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     server = await init_server.Server({"GET /hints": answer}).serve(port)
 
     async def follow() -> None:
