@@ -254,6 +254,9 @@ def _ask(seen: Snapshot) -> Iterator[Instruction]:
         yield Wait(1.0, "its earlier job is ending")
     elif not seen.open:
         yield Tell("SlurmAway", "slurmctld was started anew, and pods that run are pinned first")
+    elif seen.room is None:
+        # One that is queued now makes those behind it wait for Slurm's next look at its queue, however much is free.
+        yield Tell("SlurmAway", "Slurm's nodes are being read")
     else:
         yield Allocate() if seen.room else Submit()
 

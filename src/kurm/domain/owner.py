@@ -98,8 +98,8 @@ class Snapshot:
     """Whether slurmctld gives out nodes: not while what is bound is being pinned again after its restart."""
     outdated: bool = False
     """Whether its queued job excludes nodes that it may use by now."""
-    room: bool = True
-    """Whether some node is thought to have room without preemption."""
+    room: bool | None = True
+    """Whether some node is thought to have room without preemption; None while that is being found out."""
     problem: str = ""
     """Why Slurm is not known, in words."""
     partial_since: float | None = None

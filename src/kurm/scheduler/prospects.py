@@ -37,11 +37,6 @@ class Wish:
     """None for pods that are bound already: nothing is asked for them but what they have."""
     obstacle: Obstacle | None = None
 
-    @property
-    def room(self) -> bool:
-        """Whether it may start now."""
-        return self.prospect is not None and self.prospect.room
-
 
 class Prospects:
     """Says it, and keeps account of what Slurm gives."""
@@ -94,6 +89,12 @@ class Prospects:
         """Return why so many such pods must not be bound to a node that Slurm has granted, empty if they may."""
         terms = self._volumes.needs(pod).terms
         return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid, volumes=terms, slots=slots)
+
+    def room(self, wish: Wish) -> bool | None:
+        """Return whether what an owner asks may start now; None if that will be known in a moment."""
+        if not self._room.known:
+            return None
+        return wish.prospect is not None and wish.prospect.room
 
     def no_room(self, wish: Wish) -> None:
         """Heed that Slurm had no room for it now."""

@@ -35,6 +35,8 @@ list is cheaper."""
 AWAITED = Backoff(first=1.0, most=300.0)
 """Between looks at a node that takes jobs, says Kubernetes, and does not, says Slurm."""
 RETRY = 2.0
+PATIENCE = 30.0
+"""Seconds for which pods wait for the first list. Without it all of them are queued: later is better than never."""
 _DOWN: tuple[str, ...] = (
     "DOWN",
     "DRAIN",
@@ -65,7 +67,14 @@ class SlurmRoom:
         self._listed_at = self._list_again = float("-inf")
         self._epoch, self._room = "", terrain.placing.room
         self._surprised = self._missed = False
+        self._patient_until = float("inf")
         terrain.on_node(self.moved, self.want)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a view of Slurm's room; also if none is to be had."""
+        listed = self._listed_at > float("-inf") and self._room is self._terrain.placing.room
+        return listed or self._now() >= self._patient_until
 
     def heard(self, events: Iterable[JobEvent]) -> None:
         """Heed which jobs have started and ended. Whether they are ours is known a moment later, with the answer."""
@@ -119,6 +128,8 @@ class SlurmRoom:
     async def run(self) -> None:
         """Read; never ends, cancel it."""
         await self._ledger.listed()  # by then it is known in which life of slurmctld this is
+        self._patient_until = self._now() + PATIENCE
+        asyncio.get_running_loop().call_at(self._patient_until, self._changed)
         while True:
             try:
                 await self._read()

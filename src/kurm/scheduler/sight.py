@@ -92,10 +92,10 @@ class Sight:
         there = members.there() if members is not None else []
         pods = tuple(self._pod(pod, members) for pod in there) if members is not None else ()
         waits = any(not pod.node and not pod.leaving for pod in pods)
-        obstacle, room, unfit = None, False, {}
+        obstacle, room, unfit = None, None, {}
         if waits and members is not None:
             wish = wish or self.wish(owner, members, there)
-            obstacle, room = self._obstacle(owner, now) or wish.obstacle, wish.room
+            obstacle, room = self._obstacle(owner, now) or wish.obstacle, self._prospects.room(wish)
             unfit = self._unfit(wish, there[0], pods, known or ())
         size = members.owner.size if members is not None else 1
         seen = Snapshot(

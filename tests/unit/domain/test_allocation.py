@@ -51,6 +51,7 @@ def test_without_room_it_waits_in_the_queue() -> None:
     queued = replace(PENDING, jobs=(Job(5, Phase.QUEUED),))
     told = Tell("SlurmQueue", "waits in Slurm's queue as job 5")
     assert [Submit()] == decide(replace(PENDING, room=False))
+    assert [Tell("SlurmAway", "Slurm's nodes are being read")] == decide(replace(PENDING, room=None))
     assert [told] == decide(queued)
     assert [Amend(5), told] == decide(replace(queued, outdated=True))
 

@@ -13,7 +13,7 @@ from kurm.domain.feasibility import Node
 from kurm.domain.placing import Placing
 from kurm.domain.room import Shape
 from kurm.scheduler.ledger import Ledger
-from kurm.scheduler.room import SURPRISED, SlurmRoom
+from kurm.scheduler.room import PATIENCE, SURPRISED, SlurmRoom
 from kurm.slurm.controller import Allocations, JobEvent
 from kurm.slurm.session import Session
 from unit.syncer.fake_slurm import FakeSlurm
@@ -79,6 +79,23 @@ async def room(fake: FakeSlurm, ground: Ground) -> AsyncIterator[SlurmRoom]:
 def lists(fake: FakeSlurm) -> int:
     """Return how many lists were asked for."""
     return fake.asked.count("nodes/")
+
+
+async def test_pods_wait_for_the_first_list_but_not_for_ever() -> None:
+    """A list that takes a while is waited for; without one all is queued, after half a minute."""
+    fake, ground = FakeSlurm(slow=10.0), Ground()
+    put(fake, "n1")
+    ground.put("n1")
+    async with room(fake, ground) as kept:
+        assert not kept.known
+        await asyncio.sleep(10)
+        assert (kept.known, ground.fitting()) == (True, {"n1"})
+    fake = FakeSlurm(slow=10.0, away=True)
+    async with room(fake, Ground()) as kept:
+        await asyncio.sleep(PATIENCE - 2)
+        assert not kept.known
+        await asyncio.sleep(2)
+        assert kept.known
 
 
 async def test_in_steady_state_there_is_no_list() -> None:
