@@ -44,7 +44,7 @@ planted: .venv/ready ## Of the integration tests only the faults that are plante
 	$(BIN)/pytest tests/chaos --timeout=300
 
 e2e: .venv/ready ## On a real local cluster named "test"; leaves any other alone
-	$(BIN)/pytest tests/e2e --timeout=1500
+	$(BIN)/pytest tests/e2e --timeout=1500 --durations=10
 
 bench: .venv/ready ## Measure, and keep the figures in bench/results (see bench/README.md)
 	for bench in cache pool sync pods; do PYTHONPATH=tests $(BIN)/python bench/$$bench.py; done

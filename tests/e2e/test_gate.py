@@ -55,7 +55,7 @@ class Placed:
 def clean(demo: Demo) -> Iterator[None]:
     """Leave the node as it was: no pod of ours, no record, no job, no drain, and the image's own gate."""
     yield
-    demo.kubectl("delete", "pod", "stubborn", "--ignore-not-found", "--grace-period=1", "--wait=false")
+    demo.kubectl("delete", "pod", "stubborn", "--ignore-not-found", "--grace-period=1", "--timeout=60s")
     slurmd = next(pod for pod in demo.pods("slurmd") if pod["spec"]["nodeName"] == NODE)
     for key in slurmd["metadata"]["annotations"]:
         if key.startswith("gate.kurm.dev/"):

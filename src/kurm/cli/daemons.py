@@ -1,6 +1,8 @@
 """Kurm's daemons, as their containers start them: structured logs on standard output, SIGTERM ends them."""
 
 import asyncio
+import contextlib
+import ctypes
 import logging
 import os
 import re
@@ -36,6 +38,10 @@ log = structlog.get_logger("kurm")
 
 SLURM_USER = "slurm"
 """The SlurmUser: who may change nodes, and whom slurmctld knows by name."""
+M_MMAP_THRESHOLD = -3
+"""malloc.h"""
+MAPPED = 128 * 1024
+"""Bytes from which on a block of memory is one of its own; glibc's default to begin with."""
 LOST = 3
 """Exit status when another one leads: to be restarted, and no mistake."""
 
@@ -181,9 +187,21 @@ def run(work: Callable[[], Awaitable[None]], **fields: str) -> None:
 
     Ends the process: 0 after a signal, 3 when another one leads, 1 for anything else.
     """
+    give_memory_back()
     log_as_json()
     structlog.contextvars.bind_contextvars(**fields)
     sys.exit(asyncio.run(_until_signalled(work)))
+
+
+def give_memory_back() -> None:
+    """Have glibc (other libraries are left alone) return what a large answer took when it is freed.
+
+    Having seen a block of 25 MB freed, as of a list of 10,000 nodes, it takes such blocks to be usual: from then on it
+    keeps up to twice as much, and what small objects it puts behind them is never given back (mallopt(3),
+    M_MMAP_THRESHOLD: setting it ends that adjustment).
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAPPED)
 
 
 def log_as_json() -> None:

@@ -61,7 +61,7 @@ class _Hold:
     """What an owner has, and since which moment."""
 
     since: int
-    layout: dict[str, int]
+    layout: Mapping[str, int]
     shape: Shape
 
 
@@ -138,14 +138,17 @@ class Room:
                 self._moved(name, self._fitting.fell)
 
     def hold(self, owner: str, layout: Mapping[str, int], shape: Shape) -> None:
-        """Heed a grant: slots by node. Said again for the same owner it takes the place of what was said before."""
+        """Heed a grant: slots by node, in a table that nobody changes any more.
+
+        Said again for the same owner it takes the place of what was said before.
+        """
         before = self._holds.get(owner)
         if before is not None:
             if before.layout == layout and before.shape == shape:
                 return
             self.release(owner)
         self._moment += 1
-        self._holds[owner] = _Hold(self._moment, dict(layout), shape)
+        self._holds[owner] = _Hold(self._moment, layout, shape)
         for name, slots in layout.items():
             if (state := self._states.get(name)) is not None:
                 _own(state, shape, slots)

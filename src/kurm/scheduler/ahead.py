@@ -6,7 +6,8 @@ bound there, so a lost write and a new slurmd pod are healed by the next look.
 """
 
 import asyncio
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -45,7 +46,7 @@ class Ahead:
         self._binding, self._leads = binding, leads
         self._queue: Queue[str] = Queue()
         self._written: dict[str, dict[str, str]] = {}  # slurmd pod's UID -> what it says by our last write
-        self._sizes: dict[str, str] = {}  # of pods, by UID: worked out once, for a node has many
+        self._sizes: dict[str, str] = {}  # of pods, by UID: worked out once, for a node has many; equal ones are one
         self._acknowledged: dict[str, float] = {}
         self._gone: dict[str, None] = {}
         self._ghosts: dict[str, dict[str, tuple[str, float]]] = {}
@@ -107,10 +108,14 @@ class Ahead:
                 self._written.pop(uid, None)
                 raise
             self._written[uid] = {key: value for key, value in (has | changed).items() if value is not None}
-            now = self._now()
-            for key, value in changed.items():
-                if value is not None:
-                    self._acknowledged.setdefault(key.removeprefix(GATE), now)
+            self._acknowledge(key.removeprefix(GATE) for key, value in changed.items() if value is not None)
+
+    def _acknowledge(self, uids: Iterable[str]) -> None:
+        now = self._now()
+        while self._acknowledged and next(iter(self._acknowledged.values())) + ARRIVES <= now:
+            del self._acknowledged[next(iter(self._acknowledged))]
+        for uid in uids:
+            self._acknowledged.setdefault(uid, now)
 
     def _wanted(self, node: str) -> dict[str, str]:
         now, found = self._now(), {}
@@ -132,7 +137,7 @@ class Ahead:
         if size is None:
             found = size_of(pod)
             words = [str(found.cpus), str(found.mebibytes), *self._kinds(found)]
-            size = self._sizes[uid] = ",".join(words)
+            size = self._sizes[uid] = sys.intern(",".join(words))
         return f"{job},{size}"
 
     def _kinds(self, size: Resources) -> list[str]:

@@ -59,10 +59,10 @@ class Ledger:
         """Why Slurm is not asked now, for people; empty while all is well."""
         self.listed_at = float("-inf")
         self._entries: dict[int, Entry] = {}
-        self._owners: dict[str, set[int]] = {}
+        self._owners: dict[str, tuple[int, ...]] = {}  # their jobs, in order; no sets: most have one job, and are many
         self._ended: dict[str, dict[int, str]] = {}
         self._over: dict[int, float] = {}  # when we heard that a job has ended: an older list has it still
-        self._listed: dict[int, Allocation] = {}
+        self._listed: dict[int, int] = {}  # hashes of what the list said: 10,000 jobs of it would be 7 MB
         self._unsure: dict[str, float] = {}
         self._look_at: Callable[[str], None] = lambda _: None
         self._withdrawn: dict[str, float] = {}
@@ -89,7 +89,7 @@ class Ledger:
         """Return the live jobs of an owner; None if it is not known which they are."""
         if self.problem or not self.known or owner in self._unsure:
             return None
-        return tuple(self._entries[job].job for job in sorted(self._owners.get(owner, ())))
+        return tuple(self._entries[job].job for job in self._owners.get(owner, ()))
 
     def entry(self, job: int) -> Entry | None:
         """Return a live job."""
@@ -238,7 +238,7 @@ class Ledger:
             before = self._entries.get(job)
             if self._over.get(job, float("-inf")) >= begun or (before and before.noted_at >= begun):
                 continue
-            if before is not None and before.epoch == self.epoch and self._listed.get(job) == one:
+            if before is not None and before.epoch == self.epoch and self._listed.get(job) == hash(one):
                 continue
             entry = self._entry(one, one.signature.removeprefix(prefix), before)
             if before is None or before.job != entry.job or before.reason != entry.reason:
@@ -246,7 +246,7 @@ class Ledger:
             if before is not None and before.owner != entry.owner:
                 changed.add(before.owner)
             self._put(entry)
-        self._listed = listed
+        self._listed = {job: hash(one) for job, one in listed.items()}
         self._over = {job: since for job, since in self._over.items() if since >= begun}
         # While Slurm was away its owners were looked at in vain, also those whose last job has ended meanwhile.
         for owner in {*changed, *self._owners, *self._ended} if first or away else changed:
@@ -300,7 +300,7 @@ class Ledger:
         self._mine[entry.job.id] = None
         while len(self._mine) > MINE:
             del self._mine[next(iter(self._mine))]
-        self._owners.setdefault(entry.owner, set()).add(entry.job.id)
+        self._owners[entry.owner] = tuple(sorted({*self._owners.get(entry.owner, ()), entry.job.id}))
 
     def _change(self, job: int, **what: object) -> None:
         entry = self._entries.get(job)
@@ -317,10 +317,9 @@ class Ledger:
         entry = self._entries.pop(job, None)
         if entry is not None:
             self._count(entry, None)
-            others = self._owners[entry.owner]
-            others.discard(job)
-            if not others:
-                del self._owners[entry.owner]
+            others = tuple(one for one in self._owners.pop(entry.owner) if one != job)
+            if others:
+                self._owners[entry.owner] = others
             self._freed(entry.owner, entry.job, tuple(self._entries[one].job for one in others))
 
     def _remember(self, owner: str, job: int, how: str) -> None:

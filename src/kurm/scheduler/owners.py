@@ -15,7 +15,7 @@ CONFIRMED_WITHIN = 90.0
 the start gate of its node holds the next job for longer than that (docs/design/start-gate.md)."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Members:
     """The pods of an owner that are there, by UID, ended ones too."""
 
@@ -23,7 +23,7 @@ class Members:
     foreign: bool = False
     """Whether another scheduler has placed them."""
     pods: dict[str, Pod] = field(default_factory=dict)
-    ghosts: set[str] = field(default_factory=set)
+    ghosts: frozenset[str] = frozenset()
     """Those of `pods` that nobody sees any more, and whose containers may still run."""
     problem: str = ""
     """Why these pods can have no allocation, in words: their annotations make no gang."""
@@ -150,7 +150,7 @@ class Owners:
         if owner is not None and pod.spec.node_name and not pod.over and left > 0:
             members = self._members[owner]
             members.pods[uid] = pod
-            members.ghosts.add(uid)
+            members.ghosts |= {uid}
             asyncio.get_running_loop().call_later(left, self._drop, uid)
             self._look_at(owner)
         else:
@@ -163,7 +163,7 @@ class Owners:
             return
         members = self._members[owner]
         members.pods.pop(uid, None)
-        members.ghosts.discard(uid)
+        members.ghosts -= {uid}
         if not members.pods:
             del self._members[owner]
         self._look_at(owner)

@@ -59,7 +59,7 @@ class Pool:
         self.pods: Cache[Pod] = Cache(session, OWN_PODS, ours, indexes=on_node | {"uid": _uid}, pace=pace)
         others = Selection(fields=f"spec.schedulerName!={scheduler},spec.nodeName!=")
         slurmd = {"slurmd": lambda pod: [pod.spec.node_name] if self.is_slurmd(pod) else []}
-        self.foreign: Cache[Pod] = Cache(session, OWN_PODS, others, indexes=on_node | slurmd | {"uid": _uid}, pace=pace)
+        self.foreign: Cache[Pod] = Cache(session, OWN_PODS, others, indexes=on_node | slurmd, pace=pace)
         self.nodes: Cache[Node] = Cache(
             session,
             POOL_NODES,

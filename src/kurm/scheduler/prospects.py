@@ -104,9 +104,8 @@ class Prospects:
 
     def granted(self, owner: str, wish: Wish, jobs: Iterable[Job]) -> None:
         """Heed what Slurm has given an owner, by all of its jobs."""
-        layout: dict[str, int] = {}
-        for job in jobs:
-            _add(layout, job.slots or {})
+        found = [job.slots or {} for job in jobs]
+        layout = found[0] if len(found) == 1 else _sum(found)
         slots, gres = wish.request.slots, wish.request.gres
         if layout:
             self._held.add(owner)
@@ -137,6 +136,9 @@ def _plain(pod: Pod) -> Ask:
     return Ask(Constraint(cpus=size.cpus, memory=size.mebibytes), size, cpus=size.cpus, memory=size.mebibytes)
 
 
-def _add(layout: dict[str, int], slots: Mapping[str, int]) -> None:
-    for node, count in slots.items():
-        layout[node] = layout.get(node, 0) + count
+def _sum(found: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    layout: dict[str, int] = {}
+    for slots in found:
+        for node, count in slots.items():
+            layout[node] = layout.get(node, 0) + count
+    return layout

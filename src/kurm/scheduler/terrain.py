@@ -1,6 +1,7 @@
 """Feeds `kurm.domain.placing` from the caches: nodes, what pods take of them, and the rules of the SlurmCluster."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
 
 import structlog
 
@@ -18,12 +19,17 @@ from kurm.scheduler.pool import Pool
 
 log = structlog.get_logger("kurm.scheduler")
 
+PARTS = 1024
+"""Equal parts of nodes that are remembered, to be kept once."""
+T = TypeVar("T", bound=Hashable)
+
 
 class Terrain:
     """What is known of where pods can go. `changed` is called when pods that could not be placed may be placed now."""
 
     def __init__(self, pool: Pool, changed: Callable[[], None]) -> None:
         self._pool, self._changed = pool, changed
+        self._parts: dict[Hashable, Hashable] = {}
         self._moved: Callable[[str], None] = lambda _: None
         self._begun: Callable[[], None] = lambda: None
         self._fenced = self._taints()
@@ -114,15 +120,21 @@ class Terrain:
         return feasibility.Node(
             name=metadata.name,
             labels=metadata.labels,
-            taints=tuple(Taint(one.key, one.effect, one.value) for one in node.spec.taints),
+            taints=self._one(tuple(Taint(one.key, one.effect, one.value) for one in node.spec.taints)),
             unschedulable=node.spec.unschedulable,
             ready=node.ready,
-            allocatable=_resources(node),
+            allocatable=self._one(_resources(node)),
             node_set=name,
             cpus=cpus,
             memory=memory,
             gres=found,
         )
+
+    def _one(self, part: T) -> T:
+        """Return the equal one that came first: nodes are many, and of few kinds."""
+        if len(self._parts) >= PARTS:
+            self._parts.clear()
+        return cast("T", self._parts.setdefault(part, part))
 
 
 def size_of(pod: Pod) -> Resources:
