@@ -62,7 +62,7 @@ class Ledger:
         self._owners: dict[str, tuple[int, ...]] = {}  # their jobs, in order; no sets: most have one job, and are many
         self._ended: dict[str, dict[int, str]] = {}
         self._over: dict[int, float] = {}  # when we heard that a job has ended: an older list has it still
-        self._listed: dict[int, int] = {}  # hashes of what the list said: 10,000 jobs of it would be 7 MB
+        self._listed: dict[int, int] = {}  # hashes of what the list said: it is only compared
         self._unsure: dict[str, float] = {}
         self._look_at: Callable[[str], None] = lambda _: None
         self._withdrawn: dict[str, float] = {}

@@ -52,7 +52,7 @@ _DOWN += ("RESERVED", "MAINTENANCE", "PLANNED", "REBOOT_ISSUED", "REBOOT_REQUEST
 
 
 class SlurmRoom:
-    """The loop. `changed` is called after each list.
+    """The loop. `changed` is called after each list, when Slurm has other nodes, and when there is no list in time.
 
     A list of 10,000 nodes holds slurmrestd up for seconds, so there is one at the start and after each start of
     slurmctld, and later only if something has turned out to be wrong. What changes is read node by node: where others'
