@@ -18,6 +18,8 @@ REFUSED = "Resuming operation, reconfigure failed"
 """The line with which it goes on because its successor has not."""
 LINES = 5
 """Of its errors that are told as its words: the cause stands in the last ones."""
+_ASIDE = re.compile(r"error: (High latency for 1000 calls to|Nodes .* not responding)")
+"""Errors (26.05) about the machine and the nodes, at any moment: beside them the cause would not be seen."""
 _STAMP = re.compile(r"^\[[^]]*\] *")
 
 
@@ -77,11 +79,12 @@ def without_stamp(line: str) -> str:
 
 
 def words(lines: Iterable[str], hidden: Iterable[str] = ()) -> str:
-    """Return what slurmctld says is wrong, in its own words: its last errors, each once.
+    """Return what slurmctld says is wrong with its configuration, in its own words: its last errors, each once.
 
     `hidden` are texts that are left out of them: the folders of ours that nobody has heard of.
     """
-    errors = list(dict.fromkeys(line for line in lines if line.startswith(("error: ", "fatal: "))))
+    found = (line for line in lines if line.startswith(("error: ", "fatal: ")))
+    errors = list(dict.fromkeys(line for line in found if not _ASIDE.match(line)))
     told = "; ".join(errors[-LINES:])
     for text in hidden:
         told = told.replace(text, "")

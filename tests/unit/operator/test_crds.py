@@ -96,7 +96,7 @@ OBJECTS = {spec: accepted(content) for spec, content in SCHEMAS.items()}
 
 
 @each_type
-@settings(max_examples=60, deadline=None, phases=[Phase.generate, Phase.shrink])
+@settings(max_examples=60, phases=[Phase.generate, Phase.shrink])
 @given(data=st.data())
 def test_what_the_schema_takes_the_type_reads_with_the_same_defaults(spec: type[Spec], data: st.DataObject) -> None:
     """Nothing that passed admission breaks the operator, and the server's defaults make no difference to it."""

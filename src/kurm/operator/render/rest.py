@@ -13,11 +13,17 @@ from kurm.operator.render.pods import (
     unprivileged,
     workload,
 )
+from kurm.slurm.session import PARSERS
 
 PORT = 6820
 SOCKET_FOLDER = "/run/slurmrestd"
 SOCKET = f"{SOCKET_FOLDER}/slurmrestd.sock"
 START_SECONDS = 60
+OURS_ARGS = ("-d", f"{PARSERS[0]}+fast")
+"""Of a slurmrestd that only daemons of ours ask. `fast` leaves out what helps somebody who types a request: warnings of
+unknown fields, and the field's path in errors. That is two fifths of an allocation: 2.2 ms of CPU, 1.3 without it."""
+OURS_ENV = {"SLURMRESTD_JSON": "compact"}
+"""Answers without spaces are 38 % shorter (measured with 5,000 nodes), and as much cheaper to decode."""
 
 
 def objects(cluster: Cluster) -> list[Json]:
@@ -48,8 +54,9 @@ def sidecar(cluster: Cluster) -> Json:
 
     The pod has to have `volumes`. The socket is open to all in the pod; a token is asked for there, too.
     """
-    container = _slurmrestd(cluster, f"unix:{SOCKET}")
+    container = _slurmrestd(cluster, *OURS_ARGS, f"unix:{SOCKET}")
     return container | {
+        "env": [*container["env"], *({"name": name, "value": value} for name, value in OURS_ENV.items())],
         "restartPolicy": "Always",
         "securityContext": {"runAsUser": SLURMRESTD, "runAsGroup": SLURMRESTD, **RESTRICTED},
         "startupProbe": {
@@ -76,13 +83,13 @@ def socket_mount() -> Json:
     return {"name": "slurmrestd", "mountPath": SOCKET_FOLDER}
 
 
-def _slurmrestd(cluster: Cluster, address: str) -> Json:
+def _slurmrestd(cluster: Cluster, *arguments: str) -> Json:
     interfaces = ["slurmctld", *(["slurmdbd"] if cluster.spec.accounting.enabled else [])]
     return {
         "name": "slurmrestd",
         "image": cluster.spec.rest.image or cluster.images.slurmrestd,
         "imagePullPolicy": cluster.images.pull_policy,
-        "args": ["-a", "rest_auth/jwt", "-s", ",".join(interfaces), address],
+        "args": ["-a", "rest_auth/jwt", "-s", ",".join(interfaces), *arguments],
         "env": [{"name": "SLURM_JWT", "value": "daemon"}],
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
         "securityContext": RESTRICTED,

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.spec import seconds
@@ -15,8 +15,6 @@ from kurm.operator.render.partitions import clock
 from kurm.slurm.conf import Conf, parse, render
 from kurm.slurm.owned import OWNED
 from unit.operator.render.demo import SCHEDULER, SITE, cluster, configured, node_set, records_of
-
-busy = settings(deadline=None)  # the machine may be busy
 
 
 def _conf(found: Configuration, name: str = "slurm.conf") -> Conf:
@@ -306,7 +304,6 @@ def test_the_hash_stands_beside_what_it_is_of() -> None:
     assert config_map(cluster(), found)["data"] == {**found.files, "kurm-hash": found.hash}
 
 
-@busy
 @given(st.integers(0, 200_000))
 def test_the_table_of_nodes_has_room_to_grow_and_is_rarely_changed(nodes: int) -> None:
     """It is a power of two, for twice the nodes as far as Slurm goes."""
@@ -315,7 +312,6 @@ def test_the_table_of_nodes_has_room_to_grow_and_is_rarely_changed(nodes: int) -
     assert size & (size - 1) == 0
 
 
-@busy
 @given(st.from_regex(r"([1-9][0-9]{0,5}[dhms]){1,3}", fullmatch=True))
 def test_durations_mean_the_same_to_slurm(duration: str) -> None:
     """`D-HH:MM:SS`, by slurm.conf(5)."""
@@ -393,7 +389,6 @@ _EXTRA = st.lists(
 ).map(lambda pairs: "".join(f"{key}={value}\n" for key, value in pairs))
 
 
-@busy
 @given(_PARTITIONS, _EXTRA, st.booleans(), st.booleans())
 def test_what_is_rendered_is_read_back_as_it_is(
     partitions: list[dict[str, Any]],

@@ -11,15 +11,13 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_ssh_private_key,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.operator.render import accounting, keys, users
 from kurm.operator.render.errors import SpecError
 from kurm.slurm.conf import parse
 from unit.operator.render.demo import Json, cluster
-
-busy = settings(deadline=None)  # the machine may be busy
 
 PASSWORD = {"name": "db", "key": "password"}
 
@@ -28,7 +26,6 @@ def _content(secret: Json) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in secret["data"].items()}
 
 
-@busy
 @given(st.binary(min_size=keys.SEED_BYTES, max_size=keys.SEED_BYTES), st.text("ab/-", max_size=20))
 def test_a_host_key_is_the_seeds_own_and_openssh_reads_it(seed: bytes, comment: str) -> None:
     """The same seed gives the same file, to the byte."""

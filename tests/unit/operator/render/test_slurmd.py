@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.operator.render import names, slurmd
 from kurm.operator.render.scripts import PROLOG_TIMEOUT
 from unit.operator.render.demo import Json, cluster, configured, node_set
-
-busy = settings(deadline=None)  # the machine may be busy
 
 HASH = configured(cluster()).slurmd_hash
 
@@ -81,7 +79,6 @@ LABEL = st.from_regex(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True)
 NODE = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?){0,4}", fullmatch=True)
 
 
-@busy
 @given(st.lists(st.tuples(LABEL, NODE), min_size=2, max_size=6, unique=True))
 def test_names_of_pods_are_labels_and_never_meet(pairs: list[tuple[str, str]]) -> None:
     """Two NodeSets never want the same pod, and a name is never too long for a label."""
@@ -100,7 +97,6 @@ def test_node_sets_whose_names_begin_alike_have_pods_of_their_own() -> None:
     assert names.slurmd_pod("gpu-a", "1") != "gpu-a-1"
 
 
-@busy
 @given(NODE)
 def test_host_names_are_labels(node: str) -> None:
     """Kubernetes refuses a host name with a dot or with more than 63 letters."""
@@ -109,7 +105,6 @@ def test_host_names_are_labels(node: str) -> None:
     assert node.startswith(host)
 
 
-@busy
 @given(LABEL)
 def test_names_of_components_leave_room_for_a_stateful_sets_hash(cluster_name: str) -> None:
     """The label controller-revision-hash holds the name and eleven letters more."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.noderecord import node_record
@@ -15,7 +15,6 @@ from kurm.slurm.conf import parse
 from unit.operator.render.demo import cluster, configured, node_set
 
 GOLDEN = Path(__file__).parent / "golden"
-busy = settings(deadline=None)  # the machine may be busy
 TREE = {"type": "tree", "nodeLabels": ["topology.kubernetes.io/zone", "example.com/rack"]}
 BLOCK = {"type": "block", "nodeLabels": ["example.com/domain"], "blockSizes": [2, 4]}
 LABELS = [
@@ -79,7 +78,6 @@ def test_an_empty_topology_is_never_applied(kind: dict[str, object] | None, plac
                     "Slurm runs without a topology" if kind else "")  # fmt: skip
 
 
-@busy
 @given(
     st.sampled_from([TREE, BLOCK]),
     st.lists(st.dictionaries(st.sampled_from([*LABELS[0]]), st.text(max_size=80), max_size=3), max_size=6),
