@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from integration.apiserver import ApiServer, binaries, namespace
-from kurm.kube.session import Session
+pytest.register_assert_rewrite(*(f"integration.{part}.stage" for part in ("operator", "scheduler", "syncer")))
+
+from integration.apiserver import ApiServer, binaries, namespace  # noqa: E402 - after what the stages are read with
+from kurm.kube.session import Session  # noqa: E402
 
 CRDS = Path(__file__).resolve().parents[2] / "charts/kurm/files/crds"
 

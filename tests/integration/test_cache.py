@@ -83,7 +83,7 @@ STEPS = st.one_of(
 @pytest.mark.timeout(300)  # cut off by the usual one, Hypothesis would take it for a failure and shrink it
 @pytest.mark.parametrize("resource", [CONFIG_MAPS, PODS.of(Object)], ids=str)
 @given(steps=st.lists(STEPS, min_size=5, max_size=25))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_after_quiet_the_cache_equals_the_server(
     api_server: ApiServer, resource: Resource[Object], steps: list[tuple[str, str]]
 ) -> None:

@@ -133,6 +133,9 @@ def _slurm(story: Story) -> Iterator[str]:
         yield _job(job)
     if story.cluster and not story.jobs and not story.pod.over and not story.unknown:
         yield "Slurm has no job for it."
+        if node := story.pod.spec.node_name:
+            yield f"It gets one as soon as Slurm starts jobs on {node}. How that node is:"
+            yield f"  kurm explain node {node}"
 
 
 def _wanted(wanted: Wanted) -> str:

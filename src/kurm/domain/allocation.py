@@ -12,7 +12,8 @@ life is read from both sides each time (`stage`), so whoever dies between two st
 
 1. What Slurm knows is unknown: nothing is done, and pods that wait are told.
 2. Of several jobs those stay by which pods are bound, then the one that runs, then the oldest that waits. Others end.
-3. A bound pod without a job: if the job has ended, the pod ends; if it was forgotten, the pod is pinned where it is.
+3. A bound pod without a job: if the job has ended, the pod ends; if it was forgotten, or lost with its node, the pod is
+   pinned where it is as soon as Slurm starts jobs there.
 4. A job that Slurm takes back (preemption) ends its pods, and is ended at once when they are gone.
 5. No pod is left: the job ends; not while a node of it is silent, where containers may run on unseen.
 6. Pods wait: they take free slots, or a job is asked for: now if there is room, else in the queue.
@@ -49,6 +50,11 @@ LOST_WITHIN = 5.0
 """Seconds in which a gang must be whole for which Slurm holds fewer slots than it has pods: slurmctld has forgotten
 them, and pods that wait would wait for ever."""
 NODE_FAIL = "NODE_FAIL"
+SILENT_FOR = 10.0
+"""Seconds until a silent node is looked at again: it becomes dead by time alone."""
+CLOSED_FOR = 3.0
+"""Seconds until Slurm is asked again for a pin on a node on which it starts nothing: P1 leaves ten from its return,
+and what is found out then may take four."""
 TAKEN = "Slurm has given its share of node {node} to others while it had no job"
 
 
@@ -153,29 +159,48 @@ def _covers(job: Job, needed: Counter[str]) -> Counter[str]:
 
 def _cover(seen: Snapshot) -> Iterator[Instruction]:
     """See to it that each bound pod has a slot of a job: or pin it, or end it."""
-    free = Counter[str]()
-    for job in seen.jobs or ():
-        if job.phase is Phase.RUNNING:
-            free.update(_slots(job))
     forgotten: dict[str, list[Pod]] = {}
-    for pod in _bound(seen):
-        if free[pod.node]:
-            free[pod.node] -= 1
-        elif seen.nodes.get(pod.node, Health.DEAD) is Health.DEAD:
+    for pod, covered in _coverage(seen):
+        health = seen.nodes.get(pod.node, Health.GONE)
+        if health is Health.DEAD:
             yield from _on_dead_node(seen, pod)
-        elif pod.job in seen.ended or (pod.job and pod.epoch == seen.epoch):
+        elif health is Health.SILENT and (pod.leaving or not covered):
+            yield Wait(SILENT_FOR, _silent(pod.node))
+        if covered or health in {Health.DEAD, Health.GONE}:
+            continue
+        if pod.job in seen.ended or (pod.job and pod.epoch == seen.epoch):
             yield from _after_end(seen, pod, forgotten)
         else:
             forgotten.setdefault(pod.node, []).append(pod)
     for node, pods in forgotten.items():
-        ending = [pod for pod in pods if node in seen.taken and not pod.foreign]
-        yield from (EndPod(pod.uid, "SlotTaken", TAKEN.format(node=node)) for pod in ending if not pod.leaving)
-        if len(ending) < len(pods):
-            yield Pin(node, len(pods) - len(ending), tuple(pod.uid for pod in pods if pod not in ending))
+        yield from _pin(seen, node, pods)
+
+
+def _coverage(seen: Snapshot) -> Iterator[tuple[Pod, bool]]:
+    """Yield each bound pod, and whether it has a slot."""
+    free = Counter[str]()
+    for job in seen.jobs or ():
+        if job.phase is Phase.RUNNING:
+            free.update(_slots(job))
+    for pod in _bound(seen):
+        covered = free[pod.node] > 0
+        free[pod.node] -= covered
+        yield pod, covered
+
+
+def _pin(seen: Snapshot, node: str, pods: list[Pod]) -> Iterator[Instruction]:
+    """Have a job for pods on a node that have none, if their share is still to be had; else end them."""
+    if node in seen.closed:
+        yield Wait(CLOSED_FOR, seen.closed[node])
+        return
+    ending = [pod for pod in pods if node in seen.taken and not pod.foreign]
+    yield from (EndPod(pod.uid, "SlotTaken", TAKEN.format(node=node)) for pod in ending if not pod.leaving)
+    if len(ending) < len(pods):
+        yield Pin(node, len(pods) - len(ending), tuple(pod.uid for pod in pods if pod not in ending))
 
 
 def _on_dead_node(seen: Snapshot, pod: Pod) -> Iterator[Instruction]:
-    """Say what becomes of a bound pod whose node nobody hears of any more, and whose job is no more."""
+    """Say what becomes of a bound pod whose node nobody hears of any more."""
     if pod.foreign or not pod.leaving:
         return
     if seen.force:
@@ -218,9 +243,13 @@ def _release(seen: Snapshot) -> Iterator[Instruction]:
     for job in seen.jobs or ():
         silent = [node for node in job.hosts if seen.nodes.get(node) is Health.SILENT]
         if silent:
-            yield Wait(30.0, f"node {silent[0]} is silent: what ran there may run on")
+            yield Wait(SILENT_FOR, _silent(silent[0]))
         elif job.phase is not Phase.ENDING and job.ends_at is None and not job.doomed:  # else it was ended just now
             yield Cancel(job.id, "its pods are gone")
+
+
+def _silent(node: str) -> str:
+    return f"node {node} is silent: what ran there may run on"
 
 
 # Pods that wait.

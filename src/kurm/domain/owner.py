@@ -12,7 +12,9 @@ class Health(StrEnum):
     SILENT = "silent"
     """Its kubelet is not heard of; what runs on it may run on."""
     DEAD = "dead"
-    """Not heard of for long enough, declared so by a person, or deleted."""
+    """Not heard of for long enough, or declared so by a person."""
+    GONE = "gone"
+    """Deleted, or no longer the cluster's."""
 
 
 class Phase(StrEnum):
@@ -88,7 +90,9 @@ class Snapshot:
     """Jobs of this owner that have ended in this life of slurmctld, and how, in Slurm's word (NODE_FAIL, CANCELLED,
     ...); empty while nobody has looked."""
     nodes: Mapping[str, Health] = field(default_factory=dict)
-    """Of the pods' and jobs' nodes; one that is not named is DEAD: it was deleted."""
+    """Of the pods' and jobs' nodes; one that is not named is GONE."""
+    closed: Mapping[str, str] = field(default_factory=dict)
+    """Nodes on which Slurm starts nothing of anybody's, and why: what a pod there has lost is given to nobody."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Nodes to which these pods must not be bound (any more), and why."""
     taken: frozenset[str] = frozenset()

@@ -31,6 +31,9 @@ GONE = 16384
 """Pods that are remembered as gone for sure."""
 ARRIVES = 10.0
 """Seconds in which a record that is written has reached its node. The longest that was seen is 0.92 s."""
+SPACED = 0.1
+"""Seconds between two writes for one node, at least: a node that fills has dozens of pods within that. A record has
+three times as long until its pod's first container runs (docs/design/start-gate.md)."""
 KEPT = 24 * 3600.0
 """Seconds for which a pod stays recorded that has vanished without its kubelet's word. It does no harm: where its
 cgroup is gone the gate does not wait."""
@@ -50,6 +53,7 @@ class Ahead:
         self._acknowledged: dict[str, float] = {}
         self._gone: dict[str, None] = {}
         self._ghosts: dict[str, dict[str, tuple[str, float]]] = {}
+        self._next: dict[str, float] = {}  # by node: when it may be written again, of those that have just been
         for cache in (pool.pods, pool.foreign):
             cache.on_change(self._heed)
         pool.foreign.on_change(self._heed_slurmd)
@@ -57,7 +61,10 @@ class Ahead:
     def look_at(self, node: str) -> None:
         """Have the records of a node written, if they are not."""
         if self._pool.slurmd(node):
-            self._queue.add(node)
+            self._add(node)
+
+    def _add(self, node: str) -> None:
+        self._queue.add(node, after=self._next.get(node, 0.0) - self._now())
 
     def arriving(self, pod: Pod) -> float:
         """Return for how many seconds more a node may not know of a pod that it was told of."""
@@ -90,6 +97,7 @@ class Ahead:
     async def _write(self, node: str) -> None:
         if not self._leads():
             return
+        self._space(node)
         wanted = self._wanted(node)
         for pod in self._pool.slurmd(node):
             if pod.over:
@@ -109,6 +117,13 @@ class Ahead:
                 raise
             self._written[uid] = {key: value for key, value in (has | changed).items() if value is not None}
             self._acknowledge(key.removeprefix(GATE) for key, value in changed.items() if value is not None)
+
+    def _space(self, node: str) -> None:
+        now = self._now()
+        while self._next and next(iter(self._next.values())) <= now:
+            del self._next[next(iter(self._next))]
+        self._next.pop(node, None)
+        self._next[node] = now + SPACED
 
     def _acknowledge(self, uids: Iterable[str]) -> None:
         now = self._now()
@@ -164,7 +179,7 @@ class Ahead:
         node, uid = pod.spec.node_name, pod.metadata.uid
         if change.new is not None and not pod.over:
             if change.old is None or not change.old.spec.node_name:
-                self._queue.add(node)
+                self._add(node)
             return
         self._acknowledged.pop(uid, None)
         if pod.over:
@@ -174,7 +189,7 @@ class Ahead:
         elif pod.spec.scheduler_name == self._pool.scheduler or is_guest(pod):
             self._ghosts.setdefault(node, {})[uid] = self._value(pod, node), self._now() + KEPT
         self._sizes.pop(uid, None)
-        self._queue.add(node)
+        self._add(node)
 
     def _heed_slurmd(self, change: Change[Pod]) -> None:
         pod = change.new or change.old

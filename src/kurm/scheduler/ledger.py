@@ -62,18 +62,24 @@ class Ledger:
         self._owners: dict[str, tuple[int, ...]] = {}  # their jobs, in order; no sets: most have one job, and are many
         self._ended: dict[str, dict[int, str]] = {}
         self._over: dict[int, float] = {}  # when we heard that a job has ended: an older list has it still
+        self._ending: set[int] = set()  # which we have told Slurm to end: that they end says nothing of a pod
         self._listed: dict[int, int] = {}  # hashes of what the list said: it is only compared
         self._unsure: dict[str, float] = {}
         self._look_at: Callable[[str], None] = lambda _: None
+        self._look_at_all: Callable[[], None] = lambda: None
         self._withdrawn: dict[str, float] = {}
         self._queued = 0
         self._freed: Callable[[str, Job, tuple[Job, ...]], None] = lambda _owner, _job, _left: None
         self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._mine: dict[int, None] = {}  # ids of jobs of this life that were ours, ended ones too
 
-    def on_change(self, look_at: Callable[[str], None]) -> None:
-        """Call `look_at` with each owner of which something has become known."""
-        self._look_at = look_at
+    def on_change(self, look_at: Callable[[str], None], look_at_all: Callable[[], None] = lambda: None) -> None:
+        """Call `look_at` with each owner of which something has become known, `look_at_all` when all has.
+
+        That is when Slurm answers again, however short it was away: who was looked at meanwhile was looked at in vain,
+        and of one who has no job nothing here tells.
+        """
+        self._look_at, self._look_at_all = look_at, look_at_all
 
     def on_freed(self, freed: Callable[[str, Job, tuple[Job, ...]], None]) -> None:
         """Call `freed` when a job is no more, with its owner and the jobs that are left of that."""
@@ -134,6 +140,13 @@ class Ledger:
         """Note that a job is to end when its pods are gone."""
         self._change(job, doomed=True)
 
+    def cancelling(self, job: int) -> None:
+        """Note that Slurm is about to be told to end a job. It may end before the answer is here, and is heard of then.
+
+        For somebody else's doing it would end a pod that the job no longer stands for, or keep one from the queue.
+        """
+        self._ending.add(job)
+
     def cancelled(self, job: int) -> None:
         """Note that Slurm has heard that a job is to end."""
         self._over[job] = self._now()
@@ -186,11 +199,10 @@ class Ledger:
         if entry is None:
             return
         if event.event == "ended":
-            if entry.job.phase is Phase.QUEUED:
+            if entry.job.phase is Phase.QUEUED and event.id not in self._ending:
                 self._withdrawn[entry.owner] = self._now()
             self._over[event.id] = self._now()
-            self._drop(event.id)
-            self._remember(entry.owner, event.id, "")
+            self._end(entry, told=True)
         elif entry.job.phase is Phase.QUEUED:
             now = self._now()
             self._change(event.id, phase=Phase.RUNNING, hosts=_expanded(event.nodes), granted_at=now)
@@ -208,6 +220,7 @@ class Ledger:
         self._ended.clear()
         self._mine.clear()
         self._over.clear()
+        self._ending.clear()
         self.want()
         return True
 
@@ -251,20 +264,18 @@ class Ledger:
         # While Slurm was away its owners were looked at in vain, also those whose last job has ended meanwhile.
         for owner in {*changed, *self._owners, *self._ended} if first or away else changed:
             self._look_at(owner)
+        if first or away:
+            self._look_at_all()
 
     def _drop_all_but(self, listed: Collection[int], begun: float) -> set[str]:
         """Drop what a list does not have, and return the owners; what we did since it was asked for it cannot have."""
         changed = set()
-        for job, entry in [(job, entry) for job, entry in self._entries.items() if job not in listed]:
+        for entry in [entry for job, entry in self._entries.items() if job not in listed]:
             if entry.noted_at >= begun:
-                if (
-                    entry.epoch != self.epoch
-                ):  # given in a life that has ended since, or in this one: the next list tells
+                if entry.epoch != self.epoch:  # given in a life that has ended, or in this one: the next list tells
                     self.unsure(entry.owner)
                 continue
-            self._drop(job)
-            if entry.epoch == self.epoch:
-                self._remember(entry.owner, job, "")
+            self._end(entry, told=entry.epoch == self.epoch)  # or else it was forgotten
             changed.add(entry.owner)
         return changed
 
@@ -313,7 +324,15 @@ class Ledger:
         self._queued += sum(one.job.phase is Phase.QUEUED for one in (now,) if one is not None)
         self._queued -= sum(one.job.phase is Phase.QUEUED for one in (before,) if one is not None)
 
+    def _end(self, entry: Entry, *, told: bool) -> None:
+        """Drop a job that is no more; remember it if it was `told` of in this life, and is not our own doing."""
+        ours = entry.job.id in self._ending
+        self._drop(entry.job.id)
+        if told and not ours:
+            self._remember(entry.owner, entry.job.id, "")
+
     def _drop(self, job: int) -> None:
+        self._ending.discard(job)
         entry = self._entries.pop(job, None)
         if entry is not None:
             self._count(entry, None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kurm.domain.asks import RefusedError
 from kurm.domain.gangs import Owner, job_of, natural, owner_of, rank
 from kurm.kube.cache import Change
-from kurm.scheduler.objects import BatchJob, Pod
+from kurm.scheduler.objects import BatchJob, Node, Pod
 from kurm.scheduler.pool import Pool, is_guest
 
 CONFIRMED_WITHIN = 90.0
@@ -53,8 +53,7 @@ class Owners:
         pool.pods.on_change(self._heed_own)
         pool.foreign.on_change(self._heed_foreign)
         pool.jobs.on_change(self._heed_job)
-        # A foreign pod may be seen before its node is known for ours.
-        pool.nodes.on_change(lambda change: self._refile(pool.foreign.by("node", change.key.name)))
+        pool.nodes.on_change(self._heed_node)
         pool.node_sets.on_change(lambda _: self._refile(pool.foreign))
 
     def get(self, owner: str) -> Members | None:
@@ -90,6 +89,12 @@ class Owners:
             if any(not pod.spec.node_name and not pod.over for pod in members.pods.values())
         )
 
+    def look_at(self, node: str) -> None:
+        """Have those looked at who have pods on a node."""
+        for pod in (*self._pool.pods.by("node", node), *self._pool.foreign.by("node", node)):
+            if owner := self._of.get(pod.metadata.uid):
+                self._look_at(owner)
+
     def _heed_own(self, change: Change[Pod]) -> None:
         self._heed(change, foreign=False)
 
@@ -109,6 +114,13 @@ class Owners:
             self._members[owner].pods[uid] = pod
             if change.old is None or _differ(change.old, pod):
                 self._look_at(owner)
+
+    def _heed_node(self, change: Change[Node]) -> None:
+        """Have those looked at whose pods are on a node that has fallen silent, or is back: no pod says so."""
+        # A foreign pod may be seen before its node is known for ours.
+        self._refile(self._pool.foreign.by("node", change.key.name))
+        if change.old is None or _health(change.old) != _health(change.new):
+            self.look_at(change.key.name)
 
     def _refile(self, pods: Iterable[Pod]) -> None:
         """File foreign pods that are on nodes of ours."""
@@ -167,6 +179,11 @@ class Owners:
         if not members.pods:
             del self._members[owner]
         self._look_at(owner)
+
+
+def _health(node: Node | None) -> tuple[object, ...]:
+    """Return what tells how a node is."""
+    return (node.ready, node.unheard_since, node.out_of_service) if node is not None else ()
 
 
 def _differ(old: Pod, new: Pod) -> bool:

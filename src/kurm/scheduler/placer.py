@@ -39,13 +39,14 @@ from kurm.kube.queue import Queue
 from kurm.scheduler.binding import Binding
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.metrics import Metrics
+from kurm.scheduler.objects import Pod
 from kurm.scheduler.owners import Owners
 from kurm.scheduler.pool import Pool
 from kurm.scheduler.prospects import Prospects, Wish
 from kurm.scheduler.sight import Case, Sight
 from kurm.scheduler.telling import Telling
 from kurm.scheduler.volumes import Volumes
-from kurm.slurm import allocations, jobs
+from kurm.slurm import allocations, jobs, nodes
 from kurm.slurm.controller import JobEvent
 from kurm.slurm.errors import ApiError, Behind, ControllerAway, NoRoom, NotFound, SlurmError, StillHeld, Unauthorized
 from kurm.slurm.session import Session as SlurmSession
@@ -110,12 +111,10 @@ class Placer:
         """Bring one owner to where it ought to be."""
         if self.pool.problem:
             return Again(1.0, self.pool.problem)
-        members = self.owners.get(owner)
-        if members is not None:
-            await self.binding.resolve(members.pods.values())
-            await self.volumes.read(members.pods.values())
-        wish = None
+        wish, read = None, set[str]()
         for _ in range(STEPS):
+            if await self._read(owner, read):
+                wish = None  # it was made without them
             case = self.sight.case(owner, wish)
             steps = allocation.decide(case.seen)
             acts = [step for step in steps if not isinstance(step, Tell | Report | Wait)]
@@ -126,16 +125,33 @@ class Placer:
                 raise LeadershipLost("the Lease ran out before a write")
             if not await self._carry_out(case, acts):
                 self._failures[owner] = self._failures.get(owner, 0) + 1
-                return Again(BACKOFF.delay(self._failures[owner]), "it could not be done")
+                left = self.sight.taken_in(owner)
+                delay = BACKOFF.delay(self._failures[owner])
+                return Again(min(delay, left) if left > 0 else delay, "it could not be done")
             if all(isinstance(act, Bind) for act in acts) and self._all_bound(owner):
                 return self._settled(case, ())  # the watch brings them back
             # With a job there is nothing more to ask; without one, what there is room for may be another thing now.
             wish = case.wish if self.ledger.jobs(owner) else None
         return Again(1.0, "it takes many steps")
 
+    async def _read(self, owner: str, read: set[str]) -> bool:
+        """Read what no watch tells of pods that are not yet `read`, until none is left: some may come meanwhile.
+
+        Return whether there were any. Raises KubeError.
+        """
+        before = len(read)
+        while (members := self.owners.get(owner)) and (
+            pods := [members.pods[uid] for uid in members.pods.keys() - read]
+        ):
+            await self.binding.resolve(pods)
+            await self.volumes.read(pods)
+            read.update(pod.metadata.uid for pod in pods)
+        return len(read) > before
+
     def _settled(self, case: Case, steps: Iterable[Instruction]) -> Result:
         self._failures.pop(case.owner, None)
-        self.looked(case.owner)
+        if case.seen.jobs is not None:  # or nothing was done for want of an answer, and the gate is not to open yet
+            self.looked(case.owner)
         if case.members is None and not case.seen.jobs:
             self.sight.forget(case.owner)
         waits = [step.seconds for step in steps if isinstance(step, Wait)]
@@ -309,8 +325,9 @@ class Placer:
         pod, entry = case.pod(act.pod), self.ledger.entry(act.job)
         if pod is None or entry is None:
             return True
-        if self.volumes.needs(pod).waiting and not await self.volumes.make(pod, act.node):
-            return False
+        if self.volumes.needs(pod).waiting and not await self._reaches(case, pod, act.node):
+            self.sight.avoid(case.owner, [act.node])
+            return True  # the next round gives the node up
         self.prospects.count(pod, act.node)
         if await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
             way = "queue" if entry.waited else "now"
@@ -318,6 +335,15 @@ class Placer:
         else:
             self.prospects.discount(pod)
         return True
+
+    async def _reaches(self, case: Case, pod: Pod, node: str) -> bool:
+        """Have the volumes made for which a pod waits; return whether they are there, and can be reached from the node.
+
+        The node is a hint to a provisioner, and one whose volumes are of other nodes or of a zone may not heed it.
+        """
+        wish = self.sight.wish_of(case)
+        made = await self.volumes.make(pod, node)
+        return made and wish is not None and not self.prospects.refusal(wish, pod, node, 1)
 
     async def _pin(self, case: Case, act: Pin) -> bool:
         wish, epoch = self.sight.wish_of(case), self.ledger.epoch
@@ -328,10 +354,13 @@ class Placer:
         except StillHeld:
             self.ledger.unsure(case.owner)
             return False
-        except NoRoom:
-            self.sight.pinned(case.owner, act.node, room=False)
+        except (NoRoom, NotFound):
+            if why := await nodes.why_closed(self.slurm, act.node):
+                self.sight.closed(case.owner, act.node, why)
+                return True  # the next round waits
+            self._found(case.owner, act.node, room=False)
             raise
-        self.sight.pinned(case.owner, act.node, room=True)
+        self._found(case.owner, act.node, room=True)
         if not self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch, host=act.node):
             return False
         self.ledger.looked(job, {act.node: act.slots})
@@ -341,12 +370,18 @@ class Placer:
                 self.binding.moved(pod, act.node, job, epoch, owner=case.owner)
         return True
 
+    def _found(self, owner: str, node: str, *, room: bool) -> None:
+        """Heed whether there was room for a pin; if a node was closed until now, others wait for it, too."""
+        if self.sight.pinned(owner, node, room=room):
+            self.owners.look_at(node)
+
     async def _cancel(self, case: Case, act: Cancel) -> bool:
         log.debug("cancels", owner=case.owner, job=act.job, why=act.why)
         self.sight.avoid(case.owner, act.avoid)
         if not await self.binding.certain(case.members, self.ledger.entry(act.job)):
             return False
         entry = self.ledger.entry(act.job)
+        self.ledger.cancelling(act.job)
         refused = await jobs.cancel_jobs(self.slurm, [act.job], name=entry.name if entry is not None else "")
         if refused:
             raise refused[0]

@@ -132,9 +132,11 @@ class Pool:
         return found is not None and bool(self.node_set(found))
 
     def health(self, name: str) -> Health:
-        """Return what is known of a node; one that is not there is dead."""
+        """Return what is known of a node."""
         node = self.nodes.get(Key("", name))
-        if node is None or node.out_of_service:
+        if node is None:
+            return Health.GONE
+        if node.out_of_service:
             return Health.DEAD
         since = node.unheard_since
         if since is None:

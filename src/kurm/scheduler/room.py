@@ -37,18 +37,8 @@ AWAITED = Backoff(first=1.0, most=300.0)
 RETRY = 2.0
 PATIENCE = 30.0
 """Seconds for which pods wait for the first list. Without it all of them are queued: later is better than never."""
-_DOWN: tuple[str, ...] = (
-    "DOWN",
-    "DRAIN",
-    "FAIL",
-    "INVALID_REG",
-    "NOT_RESPONDING",
-    "POWERED_DOWN",
-    "POWERING_UP",
-    "POWERING_DOWN",
-)
-_DOWN += ("RESERVED", "MAINTENANCE", "PLANNED", "REBOOT_ISSUED", "REBOOT_REQUESTED", "FUTURE", "COMPLETING", "UNKNOWN")
-"""States in which a node takes no job at once."""
+_AWAY = ("RESERVED", "MAINTENANCE", "PLANNED", "REBOOT_REQUESTED", "COMPLETING")
+"""States in which a node takes no job of everybody's at once."""
 
 
 class SlurmRoom:
@@ -208,7 +198,7 @@ def _free(node: nodes.Node) -> Free:
         gres=tuple(sorted((name, count - used.get(name, 0)) for name, count in has.items())),
         all_cpus=node.cpus,
         all_memory=node.real_memory,
-        up=not node.has(*_DOWN),
+        up=not (node.closed or node.has(*_AWAY)),
     )
 
 

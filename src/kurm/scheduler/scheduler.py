@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from kurm.kube import lease
+from kurm.kube.cache import Change
 from kurm.kube.events import Recorder
 from kurm.kube.lease import Leadership
 from kurm.kube.resources import Key, OwnerReference
@@ -111,6 +112,7 @@ class Scheduler:
         self.telling = Telling(kube, self.pool, self._recorder, self.metrics, leads)
         volumes = Volumes(kube)
         self.pool.pods.on_change(volumes.heed)
+        self.pool.clusters.on_change(self._heed_cluster)
         self.placer = Placer(
             slurm,
             pool=self.pool,
@@ -125,7 +127,7 @@ class Scheduler:
         )
         address = settings.controller_address
         self.truth = Truth(slurm, tokens, address, ledger=self.ledger, metrics=self.metrics, heard=self._heard)
-        self.ledger.on_change(self._look_at)
+        self.ledger.on_change(self._look_at, self._look_at_all)
         self.placer.looked = self.truth.looked
         self.truth.given_up = self.placer.gives_up
         self.truth.bound = lambda: {*self.owners.bound(), *self.ledger.owners()}
@@ -178,13 +180,23 @@ class Scheduler:
             name = self.pool.settings.name
             if self.pool.cluster is not None and name != self.pool.scheduler:
                 raise RenamedError(f"spec.scheduler.name is {name}, and was {self.pool.scheduler}")
-            if bool(self.ledger.problem) != away:
-                away = not away
-                self._look_at_waiting()  # to be told so, or placed
+            if self.ledger.problem and not away:
+                self._look_at_waiting()  # to be told so
+            away = bool(self.ledger.problem)
             await asyncio.sleep(TICK)
 
     def _look_at(self, owner: str) -> None:
         self.placer.look_at(owner)
+
+    def _look_at_all(self) -> None:
+        for owner in self.owners.all():
+            self.placer.look_at(owner)
+
+    def _heed_cluster(self, change: Change[SlurmCluster]) -> None:
+        """Look at all when what it says may have changed: of pods on dead nodes, and when a node is dead."""
+        old, new = (one.spec if one is not None else None for one in (change.old, change.new))
+        if old is not None and new is not None and old != new:
+            self._look_at_all()
 
     def _heard(self, events: Sequence[JobEvent]) -> None:
         self.room.heard(events)

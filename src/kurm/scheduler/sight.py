@@ -2,10 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+import structlog
+
 from kurm.domain import owner as owners
+from kurm.domain.allocation import CLOSED_FOR
 from kurm.domain.owner import Job, Obstacle, Phase, Snapshot
 from kurm.scheduler.binding import Binding
 from kurm.scheduler.ledger import Ledger
@@ -13,6 +16,8 @@ from kurm.scheduler.objects import Pod
 from kurm.scheduler.owners import Members, Owners
 from kurm.scheduler.pool import Pool
 from kurm.scheduler.prospects import Prospects, Wish
+
+log = structlog.get_logger("kurm.scheduler")
 
 REFUSED_FOR = 30.0
 """Seconds until what Slurm has refused is asked again: an administrator may have changed what it depends on."""
@@ -22,6 +27,8 @@ AMENDED_FOR = 15.0
 """Seconds between two changes of the nodes that a queued job excludes."""
 TAKEN_AFTER = 4.0
 """Seconds for which a pod that has lost its share of a node to others may try to have it back. P1 leaves it ten."""
+HEEDED = 0.8 * CLOSED_FOR
+"""Seconds for which others believe that a node is closed; whoever has found it so tries again after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ class Sight:
         self._avoid: dict[str, dict[str, float]] = {}
         self._taken: dict[str, dict[str, float]] = {}  # by node, since when a pin finds no room there
         self._asked: dict[str, tuple[int, float]] = {}  # the version of what a queued job excludes, and since when
+        self._closed: dict[str, tuple[float, str]] = {}  # by node, until when no pin is to be had, and why
         self._gangs: dict[str, float | None] = {}  # bound in part since; None: it was whole
 
     # What was learnt.
@@ -67,12 +75,26 @@ class Sight:
         for node in nodes:
             self._avoid.setdefault(owner, {})[node] = until
 
-    def pinned(self, owner: str, node: str, *, room: bool) -> None:
-        """Heed whether a node had room for what an owner's pods hold there."""
+    def pinned(self, owner: str, node: str, *, room: bool) -> bool:
+        """Heed whether a node had room for what an owner's pods hold there; return whether it was closed until now."""
+        was_closed = self._closed.pop(node, None) is not None
         if not room:
             self._taken.setdefault(owner, {}).setdefault(node, _now())
         elif owner in self._taken:
             self._taken[owner].pop(node, None)
+        return was_closed
+
+    def closed(self, owner: str, node: str, why: str) -> None:
+        """Heed that Slurm starts nothing on a node: an owner's share there is given to nobody, and none can be had."""
+        if self._closed.get(node, (0.0, ""))[1] != why:
+            log.warning("a pod's node takes no jobs, and so no pin", node=node, owner=owner, why=why)
+        self._closed[node] = _now() + HEEDED, why
+        for taken in self._taken.values():  # nobody has it
+            taken.pop(node, None)
+
+    def taken_in(self, owner: str) -> float:
+        """Return in how many seconds it is known that an owner's share is taken; infinity if none is in doubt."""
+        return min((at + TAKEN_AFTER - _now() for at in self._taken.get(owner, {}).values()), default=float("inf"))
 
     def bound(self, owner: str) -> None:
         """Heed that some pods of a gang are being bound."""
@@ -96,15 +118,18 @@ class Sight:
         if waits and members is not None:
             wish = wish or self.wish(owner, members, there)
             obstacle, room = self._obstacle(owner, now) or wish.obstacle, self._prospects.room(wish)
-            unfit = self._unfit(wish, there[0], pods, known or ())
+            unfit = dict.fromkeys(self._avoided(owner), "it could not be used a moment ago")
+            unfit |= self._unfit(wish, there[0], pods, known or ())  # says why, where that is known
         size = members.owner.size if members is not None else 1
+        around = _nodes(pods, known or ())
         seen = Snapshot(
             pods,
             known,
             wanted=size,
             epoch=self._ledger.epoch,
             ended=self._ledger.ended(owner),
-            nodes={node: self._pool.health(node) for node in _nodes(pods, known or ())},
+            nodes={node: self._pool.health(node) for node in around},
+            closed={node: why for node in around if (why := self._closed_for(node, now))},
             unfit=unfit,
             taken=self._taken_from(owner, now),
             obstacle=obstacle,
@@ -120,9 +145,7 @@ class Sight:
 
     def wish(self, owner: str, members: Members, there: list[Pod]) -> Wish:
         """Return what to ask of Slurm for the pods of an owner that have not ended."""
-        avoided, now = self._avoid.get(owner), _now()
-        avoid = [node for node, until in avoided.items() if until > now] if avoided else ()
-        return self._prospects.wish(members, there, avoid=avoid)
+        return self._prospects.wish(members, there, avoid=self._avoided(owner))
 
     def wish_of(self, case: Case) -> Wish | None:
         """Return what to ask for the pods of a case, also where they are all bound; None if there are none."""
@@ -130,6 +153,10 @@ class Sight:
             return case.wish
         there = case.members.there()
         return self.wish(case.owner, case.members, there) if there else None
+
+    def _avoided(self, owner: str) -> Collection[str]:
+        avoided, now = self._avoid.get(owner), _now()
+        return [node for node, until in avoided.items() if until > now] if avoided else ()
 
     def _unfit(self, wish: Wish, pod: Pod, pods: Iterable[owners.Pod], known: Iterable[Job]) -> dict[str, str]:
         """Return the nodes that cannot take in the pods for which they have slots, and why."""
@@ -168,6 +195,10 @@ class Sight:
         if not since or not self._ledger.open:
             return frozenset()
         return frozenset(node for node, at in since.items() if at + TAKEN_AFTER <= now)
+
+    def _closed_for(self, node: str, now: float) -> str:
+        until, why = self._closed.get(node, (0.0, ""))
+        return why if until > now else ""
 
     def _outdated(self, owner: str, wish: Wish, known: Iterable[Job], now: float) -> bool:
         """Whether a queued job excludes other nodes than it would now; not asked too often, since that costs a call."""

@@ -21,6 +21,13 @@ log = structlog.get_logger("kurm.scheduler")
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotation of a claim that waits for its first consumer: where its volume is to be made."""
 WAIT_FOR_CONSUMER = "WaitForFirstConsumer"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+"""Of a class whose volumes people make beforehand. With WaitForFirstConsumer the volume controller leaves it to
+kube-scheduler to choose one of them."""
+NOBODY_BINDS = (
+    "claim {} waits for its pod, and its class {} has no provisioner: set the claim's spec.volumeName, or claim from a "
+    "class with volumeBindingMode Immediate"
+)
 MADE_WITHIN = 40.0
 """Seconds in which a volume must be there once its node is chosen; then the node is given up, and it begins anew."""
 LOOK = 0.5
@@ -68,6 +75,7 @@ class Volume(Object):
 class StorageClass(Object):
     """How volumes are made. Its fields stand beside the metadata."""
 
+    provisioner: str = ""
     volume_binding_mode: str = "Immediate"
 
 
@@ -122,7 +130,10 @@ class Volumes:
             self._known.pop(change.old.metadata.uid, None)
 
     async def make(self, pod: Pod, node: str) -> bool:
-        """Have the volumes made on a node for which claims have waited; return whether they are there in time."""
+        """Have the volumes made on a node for which claims have waited; return whether they are there in time.
+
+        `needs` tells afterwards from where they can be reached. Raises KubeError.
+        """
         waiting = self.needs(pod).waiting
         for name in waiting:
             body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
@@ -136,6 +147,7 @@ class Volumes:
                     )
                     return False
                 await asyncio.sleep(LOOK)
+        await self.read([pod])
         return True
 
     async def _needs(self, pod: Pod, names: Iterable[str]) -> Needs:
@@ -151,7 +163,9 @@ class Volumes:
                 terms.append(await self._reach(claim.spec.volume_name))
             elif claim.status.phase == "Lost":
                 return Needs(problem=f"claim {name} has lost its volume {claim.spec.volume_name}")
-            elif await self._waits(claim):
+            elif not claim.spec.volume_name and (of := await self._waits(claim)) is not None:
+                if of.provisioner == NO_PROVISIONER:
+                    return Needs(problem=NOBODY_BINDS.format(name, of.metadata.name))
                 waiting.append(name)
             else:
                 return Needs(problem=f"claim {name} is not bound yet")
@@ -164,11 +178,12 @@ class Volumes:
             self._terms[volume] = required.node_selector_terms if required is not None else ()
         return self._terms[volume]
 
-    async def _waits(self, claim: Claim) -> bool:
+    async def _waits(self, claim: Claim) -> StorageClass | None:
+        """Return the class of a claim that waits for its first consumer."""
         if not claim.spec.storage_class_name:
-            return False
+            return None
         try:
             found = await self.kube.get(CLASSES, Key("", claim.spec.storage_class_name))
         except NotFound:
-            return False
-        return found.volume_binding_mode == WAIT_FOR_CONSUMER
+            return None
+        return found if found.volume_binding_mode == WAIT_FOR_CONSUMER else None

@@ -2,6 +2,7 @@
 
 # ruff: noqa: N818 - the names are what has happened ("NotFound", "Busy"), in Slurm's and HTTP's own words
 
+import errno
 from collections.abc import Mapping
 
 
@@ -110,6 +111,11 @@ class NoReason(ApiError):
     """Slurm failed without saying why (error -1): a refused reconfigure, a node line that does not parse."""
 
 
+_CUT_OFF = (
+    *(errno.EPIPE, errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNABORTED, errno.ECONNRESET),
+    *(errno.ENOTCONN, errno.ETIMEDOUT, errno.ECONNREFUSED, errno.EHOSTUNREACH),
+)
+"""The system's own numbers, which Slurm hands on: if slurmctld dies amid an answer it is "Connection reset by peer"."""
 # slurm/slurm_errno.h of Slurm 26.05.
 _BY_NUMBER: Mapping[int, type[ApiError]] = {
     -1: NoReason,
@@ -148,6 +154,7 @@ _BY_NUMBER: Mapping[int, type[ApiError]] = {
     2179: NoRoom,  # ESLURM_PREEMPTION_REQUIRED
     2027: ControllerAway,  # ESLURM_IN_STANDBY_MODE
     2131: ControllerAway,  # ESLURM_IN_STANDBY_USE_BACKUP
+    **dict.fromkeys(_CUT_OFF, ControllerAway),
     **dict.fromkeys(range(1001, 1005), ControllerAway),  # SLURM_COMMUNICATIONS_*
     **dict.fromkeys(range(1019, 1024), ControllerAway),  # SLURM_COMMUNICATIONS_REJECTED .. _READ_TIMEOUT
     **dict.fromkeys(range(1800, 1806), ControllerAway),  # SLURMCTLD_COMMUNICATIONS_*

@@ -16,6 +16,10 @@ from kurm.slurm.wire import ABSENT, Answer, Narrow, Number, number
 PATH = 8_000
 """Characters of a host list in a path, before brackets and commas are escaped. 60,000 were seen to pass."""
 _BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+_CLOSED = frozenset(
+    {"DOWN", "DRAIN", "FAIL", "FUTURE", "UNKNOWN", "INVALID_REG", "NOT_RESPONDING"}
+    | {"REBOOT_ISSUED", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"}
+)
 
 
 class Node(Narrow):
@@ -58,6 +62,11 @@ class Node(Narrow):
     def busy(self) -> bool:
         """Whether any job holds a part of it, or is just leaving it."""
         return not _BUSY.isdisjoint(self.state) or self.alloc_cpus > 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether Slurm starts nothing on it, whoever asks; a reserved one takes the jobs of its reservation."""
+        return not _CLOSED.isdisjoint(self.state)
 
     @property
     def draining(self) -> bool:
@@ -197,6 +206,17 @@ async def get_node(session: Session, name: str, *, deadline: float | None = None
     if not answer or not answer.nodes:
         raise NotFound(status=404, error="no such node", description=f"node {name}")
     return answer.nodes[0]
+
+
+async def why_closed(session: Session, name: str) -> str:
+    """Return why Slurm starts nothing on a node, for people; empty if it does."""
+    try:
+        node = await get_node(session, name)
+    except NotFound:
+        return f"Slurm has no record of node {name}"
+    return (
+        f"node {name} is {'+'.join(node.state)} in Slurm: {node.reason or 'no reason is given'}" if node.closed else ""
+    )
 
 
 async def create_nodes(session: Session, new: NewNode, *, deadline: float | None = None) -> None:

@@ -6,6 +6,7 @@ kubelet, too: `end` says of a pod that its containers have ended.
 
 import asyncio
 import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -13,10 +14,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from integration.images.machine import OURS, Machine
+from kurm.domain.gres import GRES
 from kurm.domain.partition import Partition
 from kurm.domain.selection import claim
 from kurm.kube.errors import ApiError, KubeError
@@ -34,7 +39,7 @@ from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
 
 RELAY = Path(__file__).parents[3] / "bench/relay.py"
-TERMS = Terms(duration=8.0, renew_within=6.0, retry=1.0)
+TERMS = Terms(duration=12.0, renew_within=10.0, retry=1.0)
 """Long enough for a machine on which everything else runs, too."""
 CPUS, MEMORY = 4, 8000
 """Of each node; memory in MiB."""
@@ -43,6 +48,7 @@ PARTITIONS = (
     Partition(name="batch", node_sets=("workers",), default=True),
     Partition(name="services", node_sets=("workers",), tier=100, max_time="UNLIMITED", default_time="UNLIMITED"),
 )
+GPU = "nvidia.com/gpu"
 DEADLINE = 45.0
 HOLDS: object = True
 
@@ -50,7 +56,7 @@ HOLDS: object = True
 def conf() -> str:
     """Return slurm.conf: the lab's, with partitions as the operator renders them for a cluster with a scheduler."""
     kept = [line for line in OURS.splitlines() if not line.startswith("PartitionName")]
-    settings = "SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_interval=1"
+    settings = "GresTypes=gpu\nSchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_interval=1"
     return "\n".join([*kept, settings, render(Conf(tuple(lines(PARTITIONS, ["workers"], gated=True))))])
 
 
@@ -78,6 +84,18 @@ def relay(machine: Machine) -> Iterator[int]:
                 yield listening.getsockname()[1]
             finally:
                 process.terminate()
+
+
+def record(*names: str) -> nodes.NewNode:
+    """Return the record of nodes that take jobs without a slurmd."""
+    return nodes.NewNode(
+        names=names,
+        cpus=CPUS,
+        real_memory=MEMORY,
+        state="EXTERNAL",
+        address="127.0.0.1",
+        features=("nodeset:workers",),
+    )
 
 
 @dataclass
@@ -115,17 +133,36 @@ class Stage:
             status = {"allocatable": SIZE, "capacity": SIZE, "conditions": [{"type": "Ready", "status": "True"}]}
             await self.kube.patch(NODES.of(Object), made.key, {"status": status}, subresource="status")
             await self.kube.patch(NODES.of(Object), made.key, {"spec": {"taints": None}})
-        new = nodes.NewNode(
-            names=tuple(self.nodes),
-            cpus=CPUS,
-            real_memory=MEMORY,
-            state="EXTERNAL",
-            address="127.0.0.1",
-            features=("nodeset:workers",),
-        )
         async with self.session() as session:
-            await nodes.create_nodes(session, new)
+            await nodes.create_nodes(session, record(*self.nodes))
         return self
+
+    async def equip(self, gpus: Mapping[str, int]) -> None:
+        """Give nodes GPUs before a scheduler knows them: by their device plugin, the NodeSet, gres.conf and records."""
+        spec = {"spec": {"slurm": {"gres": {GPU: {"type": "h100"}}}}}
+        await self.kube.patch(NODE_SETS.of(Object), Key(self.place, "workers"), spec)
+        devices = [
+            f"NodeName={name} Name=gpu Type=h100 File=/dev/nvidia[0-{count - 1}]\n" for name, count in gpus.items()
+        ]
+        await self.configure(self.machine.conf, {"gres.conf": "".join(devices)})
+        for name, count in gpus.items():
+            gres, sizes = f"gpu:h100:{count}", SIZE | {GPU: str(count)}
+            settled = {"metadata": {"annotations": {GRES: json.dumps({GPU: gres})}}}
+            await self.kube.patch(NODES.of(Object), Key("", name), settled)
+            status = {"status": {"allocatable": sizes, "capacity": sizes}}
+            await self.kube.patch(NODES.of(Object), Key("", name), status, subresource="status")
+            async with self.session() as session:
+                await nodes.delete_nodes(session, [name])
+                await nodes.create_nodes(session, structs.replace(record(name), gres=gres))
+
+    async def configure(self, conf: str, more: Mapping[str, str] | None = None) -> None:
+        """Have slurmctld take another configuration."""
+        self.machine.project("h2", {"slurm.conf": conf, GATE: gate(PARTITIONS, "60s")} | dict(more or {}))
+        await asyncio.to_thread(self.machine.until, "h2", lambda: self.machine.told()["hash"])
+
+    async def slurm(self, *words: str) -> str:
+        """Run a command of Slurm's, as its administrator."""
+        return await asyncio.to_thread(self.machine.slurm, *words)
 
     def session(self) -> SlurmSession:
         """Return a session with Slurm."""
@@ -159,10 +196,17 @@ class Stage:
         node: str = "",
         annotations: Mapping[str, str] | None = None,
         scheduler: str = "",
+        gpus: int = 0,
+        claim: str = "",
     ) -> None:
         """Make a pod; with a node one that somebody else has bound."""
-        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu, "memory": "100Mi"}}}
+        container: dict[str, Any] = {"name": "main", "image": "none"}
+        container["resources"] = {"requests": {"cpu": cpu, "memory": "100Mi"}}
+        if gpus:
+            container["resources"]["limits"] = {GPU: str(gpus)}
         spec: dict[str, Any] = {"containers": [container], "schedulerName": scheduler or self.scheduler_name}
+        if claim:
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
         spec |= {"terminationGracePeriodSeconds": 5} | ({"nodeName": node} if node else {})
         metadata = {"name": name, "namespace": self.place, "annotations": dict(annotations or {})}
         await self.kube.create(PODS, {"metadata": metadata, "spec": spec})
@@ -204,7 +248,7 @@ class Stage:
     async def jobs(self) -> dict[str, tuple[str, str, str]]:
         """Return Slurm's live jobs of this place: state, partition and nodes, by the pod's or the gang's name."""
         words = ("squeue", "-ah", "-t", "PD,R,CG", "-O", "Name:150,State:20,Partition:20,NodeList:60")
-        text = await asyncio.to_thread(self.machine.slurm, *words)
+        text = await self.slurm(*words)
         found = {}
         for row in text.splitlines():
             name = row[:150].strip().rpartition("/")[2]
@@ -216,7 +260,19 @@ class Stage:
     async def scancel(self, name: str) -> None:
         """Cancel a pod's job, as an administrator does."""
         job = (await self.get(name)).metadata.annotations["kurm.dev/job"]
-        await asyncio.to_thread(self.machine.slurm, "scancel", job)
+        await self.slurm("scancel", job)
+
+    async def hear(self, node: str, status: str = "True", *, for_seconds: float = 0.0) -> None:
+        """Say of a node's kubelet for how long it is heard of ("True"), or is not any more ("Unknown")."""
+        since = (datetime.now(UTC) - timedelta(seconds=for_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {"type": "Ready", "status": status, "lastTransitionTime": since}
+        status_of = {"status": {"conditions": [ready]}}
+        await self.kube.patch(NODES.of(Object), Key("", node), status_of, subresource="status")
+
+    async def set_node(self, node: str, state: str) -> None:
+        """Say of a node in Slurm that it is `down`, drained or to be used (`resume`), as an administrator does."""
+        reason = [] if state == "resume" else ["reason=test"]
+        await self.slurm("scontrol", "update", f"nodename={node}", f"state={state}", *reason)
 
     async def crash_slurmctld(self) -> None:
         """Kill slurmctld, and start its container anew, as the kubelet does."""

@@ -1,11 +1,15 @@
 """Pods through a real Slurm's queue, on a real API server: placed, released, ended, pinned again."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
 from integration.scheduler.stage import Stage, until
 from kurm.kube.resources import PODS, Key
+from kurm.scheduler.prospects import Wish
+from kurm.scheduler.scheduler import Scheduler
+from kurm.scheduler.sight import Case
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -71,6 +75,23 @@ async def test_a_restarted_scheduler_finds_what_it_left(stage: Stage) -> None:
         await until(lambda: stage.bound("comes"), 1)
         await until(lambda: _names(stage), {"stays", "comes"})
         assert before["stays"] == (await stage.jobs())["stays"]
+
+
+async def test_a_second_scheduler_stands_by(stage: Stage) -> None:
+    """It writes nothing while the first one leads, and goes on at once when that has given the Lease back."""
+    async with AsyncExitStack() as later:
+        async with stage.scheduler("one") as first:
+            await stage.pod("early")
+            await until(lambda: stage.bound("early"), 1)
+            second = await later.enter_async_context(stage.scheduler("two"))
+            await stage.pod("next")
+            await until(lambda: stage.bound("next"), 1)
+            assert (first.leadership.leads, second.leadership.leads) == (True, False)
+        before = await stage.jobs()
+        await stage.pod("late")
+        await until(lambda: stage.bound("late"), 1)
+        assert second.leadership.leads
+        assert before.items() <= (await stage.jobs()).items()
 
 
 async def test_what_slurmctld_forgets_is_pinned_again(stage: Stage) -> None:
@@ -158,6 +179,43 @@ async def test_without_slurm_pods_wait_and_are_told(stage: Stage) -> None:
         await until(lambda: stage.bound("runs", "waits"), 2)
         await until(lambda: _names(stage), {"runs", "waits"})
         assert not await stage.leaving("runs")
+
+
+async def test_a_pod_that_comes_while_slurm_is_away_for_a_moment_is_not_forgotten(stage: Stage) -> None:
+    """It was looked at in vain, and nothing else happens that would soon have it looked at again."""
+    async with stage.scheduler() as scheduler:
+        await stage.pod("runs")
+        await until(lambda: stage.bound("runs"), 1)
+        await asyncio.sleep(3)  # what the first one has moved is over
+        away_at_the_first_look(scheduler)
+        await stage.pod("comes")
+        await until(lambda: stage.bound("comes"), 1, within=10)
+
+
+async def test_the_gate_stays_closed_for_who_was_looked_at_in_vain(stage: Stage) -> None:
+    """Slurmctld has forgotten a pod's job, and slurmrestd hangs up as it is to be pinned: it is pinned all the same."""
+    async with stage.scheduler() as scheduler:
+        await stage.pod("runs", cpu="4")
+        await until(lambda: stage.bound("runs"), 1)
+        place = await stage.node_of("runs")
+        away_at_the_first_look(scheduler, epoch=scheduler.ledger.epoch)
+        await stage.crash_slurmctld()
+        await until(lambda: _places(stage), {"runs": place})
+        assert not await stage.leaving("runs")
+
+
+def away_at_the_first_look(scheduler: Scheduler, epoch: str = "") -> None:
+    """Have Slurm be away for a moment as an owner is looked at next; with an epoch in the life that comes after it."""
+    sight = scheduler.placer.sight
+    look = sight.case
+
+    def case(owner: str, wish: Wish | None = None) -> Case:
+        if scheduler.ledger.epoch != epoch and scheduler.ledger.known:
+            sight.case = look  # type: ignore[method-assign]
+            scheduler.ledger.lose("an answer was lost")
+        return look(owner, wish)
+
+    sight.case = case  # type: ignore[method-assign]
 
 
 async def _names(stage: Stage) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from integration.slurm.conftest import opened
-from integration.slurm.lab import CONF, Lab
+from integration.slurm.lab import COMPLAINING, CONF, Lab
 from kurm.domain.jobrequest import JobRequest
 from kurm.slurm import allocations, jobs, nodes
 from kurm.slurm.errors import ApiError, Behind, Infeasible, NoRoom, NotFound, StillHeld
@@ -34,7 +34,7 @@ _names = itertools.count()
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Return a cluster with the partitions of the scheduler: three nodes of 8 CPUs, and one of 4 cores of 2 threads."""
     conf = CONF[: CONF.index("PartitionName=")] + PARTITIONS
-    with Lab(tmp_path_factory.mktemp("slurm"), conf=conf).run() as lab:
+    with Lab(tmp_path_factory.mktemp("slurm"), conf=conf, rest_args=COMPLAINING).run() as lab:
         yield lab
 
 

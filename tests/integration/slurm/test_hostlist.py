@@ -8,9 +8,7 @@ from integration.slurm.lab import Lab
 from kurm.slurm.hostlist import HostlistError, compress, expand
 
 NAMES = st.sets(st.from_regex(r"[a-z][a-z0-9.-]{0,8}[0-9]{0,4}", fullmatch=True), min_size=1, max_size=30)
-SLOW = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+SLOW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @SLOW

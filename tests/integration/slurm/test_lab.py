@@ -48,3 +48,10 @@ def test_a_stopped_controller_keeps_its_state(own_lab: Lab) -> None:
     own_lab.stop_controller()
     own_lab.start_controller()
     assert own_lab.command("sinfo", "-h", "-N", "-o", "%N").split() == ["n1", "n2", "n3"]
+
+
+def test_slurmctld_runs_as_its_image_has_it_run(slurm_lab: Lab) -> None:
+    """Under its init, which gives it the allocator that placing on 10,000 nodes was measured with."""
+    (pid,) = slurm_lab.pids("slurmctld")
+    variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    assert [one for one in variables if one.startswith("GLIBC_")] == ["GLIBC_TUNABLES=glibc.malloc.tcache_count=65535"]

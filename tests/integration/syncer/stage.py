@@ -33,7 +33,8 @@ from kurm.syncer.conditions import rfc3339
 from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS, SLURMD_PODS
 from kurm.syncer.syncer import Settings, Syncer
 
-TERMS = Terms(duration=2.0, renew_within=1.5, retry=0.3)
+TERMS = Terms(duration=12.0, renew_within=10.0, retry=1.0)
+"""With a margin for a host that is busy with others: it was seen to stop both cores for longer than a second."""
 LABELS = {f"app.kubernetes.io/{name}": value for name, value in (("name", "slurm"), ("component", "slurmd"))}
 ALLOCATABLE = {"cpu": "4", "memory": "4Gi", "pods": "110"}
 DEADLINE = 20.0

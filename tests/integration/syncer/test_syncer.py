@@ -214,8 +214,7 @@ async def test_slurmrestd_killed(stage: Stage, prefix: str) -> None:
         await until(stage.marked, {f"{prefix}0"})
         await asyncio.to_thread(stage.lab.kill_rest)
         await stage.claim([f"{prefix}1"])
-        await asyncio.sleep(0.5)
-        assert "slurmrestd" in syncer.rounds.stopped
+        await until(lambda: asyncio.sleep(0, "slurmrestd" in syncer.rounds.stopped))
         await asyncio.to_thread(stage.lab.start_rest)
         await until(stage.marked, {f"{prefix}0", f"{prefix}1"})
 

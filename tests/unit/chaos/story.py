@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from chaos.checker import Breach, check
 from chaos.history import (
     Deed,
@@ -41,14 +43,15 @@ def job(owner: str, node: str = "", *, id: int = 1, cpus: int = 2, name: str = "
     return Job(id=id, name=name or owner, signature=signature, cpus=cpus, holds=holds, **fields)  # type: ignore[arg-type]
 
 
-def told(at: float, *jobs: Job, gate: str = "open") -> SlurmTold:
-    """Return what slurmctld has told, asked 20 ms before."""
-    return SlurmTold(at=at, asked=at - 0.02, jobs=jobs, nodes=NODES, gate=gate)
+def told(at: float, *jobs: Job, gate: str = "open", down: str = "") -> SlurmTold:
+    """Return what slurmctld has told, asked 20 ms before; one node may be down."""
+    nodes = {name: structs.replace(node, taking=name != down) for name, node in NODES.items()}
+    return SlurmTold(at=at, asked=at - 0.02, jobs=jobs, nodes=nodes, gate=gate)
 
 
-def always(first: float, last: float, *jobs: Job, gate: str = "open") -> list[Event]:
+def always(first: float, last: float, *jobs: Job, gate: str = "open", down: str = "") -> list[Event]:
     """Return the same answer each half second."""
-    return [told(first + step / 2, *jobs, gate=gate) for step in range(int((last - first) * 2) + 1)]
+    return [told(first + step / 2, *jobs, gate=gate, down=down) for step in range(int((last - first) * 2) + 1)]
 
 
 def silent(first: float, last: float) -> list[Event]:

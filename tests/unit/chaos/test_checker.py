@@ -1,5 +1,7 @@
 """What the checker calls a breach, and what it does not."""
 
+import msgspec
+
 from chaos.history import Fault, Line, NodeSeen, Request
 from unit.chaos.story import always, deed, found, job, pod, promises, quiet, silent, told
 
@@ -71,6 +73,13 @@ def test_p1_on_a_dead_node_nothing_is_promised() -> None:
     assert promises(NodeSeen(at=0.5, name="n1", ready=False), pod(1, node="n1"), always(2, 40)) == []
 
 
+def test_p1_a_node_lives_that_slurm_has_down_when_it_is_back() -> None:
+    """Nobody can pin anything there, and nobody is given anything; from its return on there are ten seconds."""
+    lost = [pod(1, node="n1"), *always(2, 20, job("a", "n1")), *always(20.5, 40, down="n1")]
+    assert promises(lost, always(40.5, 50)) == []
+    assert promises(lost, always(40.5, 52)) == ["P1"]
+
+
 def test_p1_a_slot_for_two_pods_of_a_gang_is_one_too_few() -> None:
     """Each of its pods needs a slot on its own node."""
     pods = [pod(1, uid, node="n1", owner="load/g", members=2) for uid in ("a", "b")]
@@ -130,6 +139,23 @@ def test_p3_slurmctlds_log_tells_of_an_end_just_before_its_death() -> None:
     assert promises(*before, line, *after) == []
 
 
+def test_what_was_asked_before_slurmctlds_death_is_not_the_first_word_of_its_next_life() -> None:
+    """Told after the return it still knows nothing of what slurmctld takes for running then."""
+    old, new = job("", "n1", id=9, cpus=8, started=2.0), job("a", "n1", started=4.0)
+    life = told(3, old), pod(4, node="n1"), told(4.5, new), KILL, BACK
+    late = msgspec.structs.replace(told(6.5, new), asked=4.9)
+    assert promises(*life, late, told(7, old)) == []
+
+
+def test_what_slurmctld_answered_while_it_was_being_killed_is_not_its_next_lifes_first_word() -> None:
+    """It takes a moment until all of its processes are found and ended."""
+    old, new = job("", "n1", id=9, cpus=8, started=2.0), job("a", "n1", started=4.0)
+    dead = msgspec.structs.replace(KILL, at=5.2, done=True)
+    life = told(3, old), pod(4, node="n1"), told(4.5, new), KILL, dead, BACK
+    late = msgspec.structs.replace(told(6.5, new), asked=5.1)
+    assert promises(*life, late, told(7, old)) == []
+
+
 def test_p3_memory_counts_too() -> None:
     """CPUs would suffice."""
     assert promises(pod(1, node="n1", memory=15_950), told(2, job("", "n1", cpus=1))) == ["P3"]
@@ -160,6 +186,34 @@ def test_p3_what_people_took_by_scancel_is_theirs() -> None:
     assert promises(taken, told(5, job("a", "n1")), given) == ["P3"]
 
 
+def test_p3_a_pin_that_people_took_is_not_given_back_by_the_pins_of_other_nodes() -> None:
+    """A gang that was pinned node by node: of one node its job was ended, and its pods there are on their way out."""
+    gang = [pod(1, "a1", node="n1", owner="a", members=2), pod(1, "a2", node="n2", owner="a", members=2)]
+    here, there = job("a", "n1", name="a@n1"), job("a", "n2", id=2, name="a@n2")
+    taken = [deed(at, "scancel", detail="a@n1", done=done) for at, done in ((3, False), (3.1, True))]
+    given = job("", "n1", id=9, cpus=8)
+    assert promises(gang, told(2, here, there), taken, told(4, there), told(7, given, there)) == []
+    assert promises(gang, told(2, here, there), taken, told(4, here, there), told(7, given, there)) == ["P3"]
+
+
+def test_p3_what_was_lost_with_a_node_is_owed_again_once_there_is_a_job() -> None:
+    """Slurm has ended its job with the node, and may give its share to others before it is pinned; not after that."""
+    lost = [pod(1, node="n1"), *always(2, 4, job("a", "n1")), *always(4.5, 8, down="n1")]
+    taken, pinned = told(9, job("", "n1", id=9, cpus=8)), told(8.5, job("a", "n1", id=2))
+    assert promises(lost, taken) == []
+    assert promises(lost, pinned, taken) == ["P3"]
+
+
+def test_p3_a_gang_loses_its_job_on_all_nodes_with_one_of_them() -> None:
+    """The others are pinned each by itself; until then nobody owes them anything."""
+    pods = [pod(1, uid, node=node, owner="load/g", members=2) for uid, node in (("a", "n1"), ("b", "n2"))]
+    lost = [*pods, Fault(at=2, kind="down", target="node", detail="n1"), told(3, down="n1")]
+    back = Fault(at=4, kind="down", target="node", detail="n1", over=True)
+    taken = told(6, job("", "n2", id=9, cpus=8))
+    assert promises(lost, back, taken) == []
+    assert promises(lost, back, told(5, job("load/g", "n2", id=2, name="g@n2")), taken) == ["P3"]
+
+
 def test_p3_after_the_bounded_wait_only_the_start_gate_is_left() -> None:
     """The scheduler was away for more than a minute after slurmctld's return."""
     late = told(70, job("", "n1", id=9, cpus=8))
@@ -182,6 +236,22 @@ def test_p4_an_end_with_a_cause_is_none() -> None:
     ending = pod(3, node="n1", terminating=True)
     for kind in ("delete", "force", "end", "gone", "scancel", "preempt"):
         assert promises(pod(1, node="n1"), deed(2, kind), ending) == []
+
+
+def test_p4_a_share_that_slurmctld_gave_to_a_job_that_had_ended_is_lost_with_a_cause() -> None:
+    """Its pods were still there when somebody had cancelled it, and slurmctld takes it for running once more."""
+    old, new = job("b", "n1", id=9, cpus=8, started=2.0), job("a", "n1", started=4.0)
+    life = told(3, old), pod(4, node="n1"), told(4.5, new), KILL, BACK
+    ended = pod(12, node="n1", terminating=True)
+    assert promises(*life, told(7, old), ended) == []
+    assert promises(*life, told(7), ended) == ["P4"]
+
+
+def test_p4_a_pod_is_ended_while_its_node_is_given_to_nobody() -> None:
+    """Its share is there still. When the node is back others may have it, and that is a cause."""
+    lost, ended = [pod(1, node="n1"), *always(2, 8, down="n1")], pod(10, node="n1", terminating=True)
+    assert promises(lost, ended) == ["P4"]
+    assert promises(lost, told(9), ended) == []
 
 
 def test_p4_a_gang_ends_with_its_member() -> None:

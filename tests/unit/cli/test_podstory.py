@@ -71,6 +71,19 @@ def test_a_bound_pod() -> None:
     )
 
 
+def test_a_bound_pod_without_a_job() -> None:
+    """Slurm has lost its node: the pod runs on, and its job comes back with the node."""
+    found = pod(phase="Running", nodeName="n2", annotations=JOB)
+    assert told(found) == (
+        f"{HEAD}  It is bound to n2 by job 12.\n"
+        "\n"
+        "Slurm\n"
+        "  Slurm has no job for it.\n"
+        "  It gets one as soon as Slurm starts jobs on n2. How that node is:\n"
+        "    kurm explain node n2\n"
+    )
+
+
 def test_an_incomplete_gang() -> None:
     """Which pods are there, and which are missing."""
     waiting = pod(("PodScheduled", "False", "GangIncomplete", "1 of 3 pods are there"))

@@ -6,11 +6,12 @@ The scheduler's only knowledge is what it has listed, done and heard in its pres
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from kurm.domain.allocation import decide
+from kurm.domain.allocation import CLOSED_FOR, decide
 from kurm.domain.owner import Health, Job, Obstacle, Phase, Pod, Snapshot
 from kurm.domain.steps import Allocate, Bind, Cancel, Doom, EndPod, Instruction, Look, LookBack, Pin, Submit
+from unit.domain.allocation_memory import Bound, Memory
 from unit.domain.forgetful_slurm import NODES, Held, Slurm
 
 OWNERS = {"one": 1, "other": 1, "gang": 3}
@@ -22,36 +23,6 @@ Decide = Callable[[Snapshot], list[Instruction]]
 
 class BrokenPromiseError(AssertionError):
     """One of P1 to P4 does not hold; the message says which and where."""
-
-
-@dataclass
-class Bound:
-    """A pod as the API server has it."""
-
-    uid: str
-    owner: str
-    rank: int
-    node: str = ""
-    job: int = 0
-    epoch: str = ""
-    leaving: bool = False
-    robbed: bool = False
-    """Whether Slurm has ended the job that it was bound by, so that nobody owes it anything but its end."""
-
-
-@dataclass
-class Memory:
-    """What the scheduler knows in its present life."""
-
-    epoch: str = ""
-    jobs: dict[int, tuple[str, Job]] | None = None
-    unsure: set[str] = field(default_factory=set)
-    ended: dict[int, tuple[str, str]] = field(default_factory=dict)
-    open: bool = False
-    full: set[str] = field(default_factory=set)
-    partial: dict[str, float] = field(default_factory=dict)
-    taken: dict[str, set[str]] = field(default_factory=dict)
-    vain: Counter[str] = field(default_factory=Counter)
 
 
 class World:
@@ -106,6 +77,12 @@ class World:
         """Have Slurm take a node for failed that is well."""
         self._fail(NODES[number % len(NODES)])
 
+    def close(self, number: int) -> None:
+        """Have Slurm take a node for failed that is well, and use it no more: its slurmd is away."""
+        node = NODES[number % len(NODES)]
+        self.slurm.down.add(node)
+        self._fail(node)
+
     def silence(self, number: int) -> None:
         """Let a node be no longer heard of; once more, let it be dead."""
         node = NODES[number % len(NODES)]
@@ -149,6 +126,8 @@ class World:
     def pass_time(self, seconds: float) -> None:
         """Let time pass: grace periods end, and queued jobs start."""
         self.now += seconds
+        if seconds >= CLOSED_FOR:
+            self.memory.closed.clear()
         for job in [job for job in self.slurm.jobs.values() if job.ends_at is not None and job.ends_at <= self.now]:
             self._rob(job.id, "PREEMPTED")
         if not self.slurm.open:
@@ -243,6 +222,7 @@ class World:
             ended={job: how for job, (whose, how) in memory.ended.items() if whose == owner},
             nodes=self.health,
             unfit={node: "it is gone" for node in NODES if self.health[node] is not Health.WELL},
+            closed=dict.fromkeys(memory.closed, "it is down in Slurm"),
             taken=frozenset(memory.taken.get(owner, ())),
             open=memory.open,
             room=owner not in memory.full,
@@ -270,6 +250,10 @@ class World:
                 made = slurm.add(Held(0, owner, owner, size)), Phase.QUEUED
             case Pin(node=node, slots=slots):
                 name = owner if size == 1 else f"{owner}@{node}"
+                if node in slurm.down:
+                    self.memory.closed.add(node)
+                    self.memory.taken.get(owner, set()).discard(node)
+                    return
                 if slurm.free().get(node, 0) < slots or slurm.live(name):
                     self.memory.unsure.add(owner)
                     self.memory.vain[owner] += 1

@@ -26,6 +26,7 @@ BOUND = Pod("a", "n1", job=5, epoch="e")
 RUNS = Job(5, Phase.RUNNING, ("n1",), {"n1": 1})
 PENDING = Snapshot((WAITS,), epoch="e", nodes=WELL)
 AT_HOME = Snapshot((BOUND,), (RUNS,), epoch="e", nodes=WELL)
+SILENT = Wait(10.0, "node n1 is silent: what ran there may run on")
 GANG = tuple(Pod(name) for name in "abc")
 GRANTED = Snapshot(GANG, (Job(7, Phase.RUNNING, ("n1", "n2"), {"n1": 2, "n2": 1}),), wanted=3, epoch="e", nodes=WELL)
 
@@ -78,7 +79,27 @@ def test_an_ended_job_ends_its_pod_and_a_forgotten_one_is_pinned() -> None:
     assert [EndPod("a", "SlurmJobEnded", "Slurm job 5 has ended: CANCELLED")] == decide(ended)
     assert [Pin("n1", 1, ("a",))] == decide(replace(lost, epoch="later"))
     assert [Pin("n1", 1, ("a",))] == decide(replace(lost, ended={5: "NODE_FAIL"}))
-    assert decide(replace(lost, ended={5: "NODE_FAIL"}, nodes={"n1": Health.SILENT})) == []
+
+
+def test_a_pod_whose_node_is_silent_is_left_as_it_is() -> None:
+    """Slurm has ended its job; whether the pod is pinned or gone is known when the node is back, or dead."""
+    lost = replace(AT_HOME, jobs=(), ended={5: "NODE_FAIL"}, nodes={"n1": Health.SILENT})
+    assert decide(lost) == [SILENT]
+    assert [Pin("n1", 1, ("a",))] == decide(replace(lost, nodes=WELL))
+    assert decide(replace(lost, nodes={"n1": Health.DEAD})) == []
+
+
+def test_a_node_on_which_slurm_starts_nothing_is_waited_for() -> None:
+    """What the pod has lost there is given to nobody, so it runs on; also if there was no room a moment ago."""
+    lost = replace(
+        AT_HOME,
+        jobs=(),
+        epoch="later",
+        taken=frozenset({"n1"}),
+        closed={"n1": "node n1 is DOWN in Slurm: no reason is given"},
+    )
+    assert [Wait(3.0, "node n1 is DOWN in Slurm: no reason is given")] == decide(lost)
+    assert [Pin("n1", 1, ("a",))] == decide(replace(lost, closed={}, taken=frozenset()))
 
 
 def test_a_share_that_was_given_away_ends_the_pod() -> None:
@@ -107,18 +128,28 @@ def test_preemption_takes_as_long_as_there_is_grace() -> None:
 def test_a_silent_node_holds_what_ran_there() -> None:
     """The pod is gone from Kubernetes, and its containers may run on: until the node is back, or dead."""
     gone = replace(AT_HOME, pods=(), nodes={"n1": Health.SILENT})
-    assert [Wait(30.0, "node n1 is silent: what ran there may run on")] == decide(gone)
+    assert decide(gone) == [SILENT]
     assert [Cancel(5, "its pods are gone")] == decide(replace(gone, nodes={"n1": Health.DEAD}))
 
 
 def test_terminating_for_ever_is_told_or_resolved() -> None:
-    """Its node is dead, its job is gone: by policy it is deleted by force, or a person is told."""
-    stuck = replace(AT_HOME, pods=(replace(BOUND, leaving=True),), jobs=(), nodes={"n1": Health.DEAD})
-    (told,) = decide(stuck)
-    assert isinstance(told, Report)
-    (forced,) = decide(replace(stuck, force=True))
-    assert isinstance(forced, EndPod)
-    assert forced.within == 0.0
+    """Its node is dead, whether Slurm has noticed or not: by policy it is deleted by force, or a person is told."""
+    silent = replace(AT_HOME, pods=(replace(BOUND, leaving=True),), nodes={"n1": Health.SILENT})
+    assert decide(silent) == [SILENT]
+    for jobs in ((RUNS,), ()):
+        stuck = replace(silent, jobs=jobs, nodes={"n1": Health.DEAD})
+        (told,) = decide(stuck)
+        assert isinstance(told, Report)
+        (forced,) = decide(replace(stuck, force=True))
+        assert isinstance(forced, EndPod)
+        assert forced.within == 0.0
+
+
+def test_a_node_that_is_deleted_or_no_longer_ours_ends_nothing_by_force() -> None:
+    """Kubernetes deletes the pods of a node that is gone; one that has left the NodeSet may be as alive as before."""
+    leaving = replace(AT_HOME, pods=(replace(BOUND, leaving=True),), nodes={}, force=True)
+    assert decide(leaving) == []
+    assert decide(replace(leaving, jobs=())) == []
 
 
 def test_a_granted_node_that_became_unfit_is_given_back() -> None:

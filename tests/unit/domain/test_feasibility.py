@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.feasibility import Constraint, Node, Nodes, Verdict, Wish
@@ -12,7 +12,6 @@ from kurm.domain.nodemask import Roster
 from kurm.domain.podresources import Resources
 from kurm.domain.selection import Candidate, Requirement, Taint, Term, Toleration, _matches, tolerates
 
-busy = settings(deadline=None)  # the machine may be busy
 GIB = 1 << 30
 POOL = Taint("kurm.dev/pool", "NoSchedule")
 H100, A100 = Gres("gpu", "h100", 8), Gres("gpu", "a100", 4)
@@ -241,7 +240,6 @@ def _suits(node: Node, constraint: Constraint) -> bool:
     )
 
 
-@busy
 @given(
     steps=st.lists(st.one_of(NODES, NODES, NODES, st.sampled_from(["n0", "n1", "n2"])), min_size=1, max_size=12),
     constraints=st.lists(CHEAP | CONSTRAINTS, min_size=1, max_size=3),

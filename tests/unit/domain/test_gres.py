@@ -4,14 +4,13 @@ import re
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.gres import Gres, gres, read, written
 from kurm.domain.nodeset import GresSource
 from kurm.slurm.conf import Conf, Record, parse, render
 
-busy = settings(deadline=None)  # the machine may be busy
 PRODUCT = "nvidia.com/gpu.product"
 
 
@@ -47,7 +46,6 @@ def test_gres_have_the_names_of_slurm(
     assert f"{found} {found.files}" == expected
 
 
-@busy
 @given(st.text(), st.text())
 def test_no_label_breaks_a_line(one: str, other: str) -> None:
     """Whatever stands in it, the line has the fields that it is to have, and two products have two types."""

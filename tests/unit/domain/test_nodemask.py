@@ -1,14 +1,11 @@
 """Sets of nodes as bits."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.nodemask import Answers, Roster, of_places, places
 
-busy = settings(deadline=None)  # the machine may be busy
 
-
-@busy
 @given(st.sets(st.integers(0, 300)))
 def test_places_and_masks_are_two_ways_to_say_the_same(found: set[int]) -> None:
     """Few places are put together otherwise than many."""
@@ -40,7 +37,6 @@ def test_names_of_many_places_are_in_the_order_of_places() -> None:
 SIZES = st.dictionaries(st.integers(0, 9), st.integers(0, 5), min_size=1)
 
 
-@busy
 @given(start=SIZES, steps=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 5)), max_size=60))
 def test_answers_are_what_asking_every_node_would_say(start: dict[int, int], steps: list[tuple[int, int, int]]) -> None:
     """Whenever a question is asked, and however many others were remembered or forgotten meanwhile."""

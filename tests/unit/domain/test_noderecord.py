@@ -5,14 +5,12 @@ from decimal import Decimal
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.gres import Gres
 from kurm.domain.noderecord import MEBIBYTE, NodeRecord, TooFewError, node_record, quantity
 from kurm.domain.nodeset import NodeSetSpec
-
-busy = settings(deadline=None)  # the machine may be busy
 
 
 def _spec(**fields: object) -> NodeSetSpec:
@@ -112,7 +110,6 @@ def test_the_gres_of_a_claim_stay() -> None:
         node_record("x", spec, room, labels)
 
 
-@busy
 @given(
     cpu=st.integers(0, 300_000),
     memory=st.integers(0, 1 << 44),

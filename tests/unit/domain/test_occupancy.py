@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.nodemask import Roster
@@ -11,7 +11,6 @@ from kurm.domain.occupancy import Occupancy
 from kurm.domain.podresources import Resources
 from kurm.domain.podspec import Port
 
-busy = settings(deadline=None)  # the machine may be busy
 GIB = 1 << 30
 SIZE = Resources(4000, 8 * GIB, 20 * GIB, 3, (("nvidia.com/gpu", 8),))
 
@@ -127,7 +126,6 @@ STEPS = st.lists(
 )
 
 
-@busy
 @given(steps=STEPS, wanted=AMOUNTS, port=st.builds(Port, st.just(80), st.sampled_from(["", "a"])))
 def test_sums_are_those_of_the_pods_that_are_there(steps: list[tuple[Any, ...]], wanted: Resources, port: Port) -> None:
     """Whatever came and went before, and however often it was said."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.asks import Ask
@@ -17,7 +17,6 @@ from kurm.domain.podspec import Port
 from kurm.domain.room import Free
 from kurm.domain.selection import Requirement, Taint, Term
 
-busy = settings(deadline=None)  # the machine may be busy
 GIB = 1 << 30
 SIZE = Resources(4000, 8 * GIB, 0, 10)
 IDLE = Free(4, 8000, (), 4, 8000)
@@ -305,7 +304,6 @@ class _World:
         placing.room.refresh(found, since=placing.room.mark())
 
 
-@busy
 @given(steps=STEPS, ask=ASKS)
 def test_how_it_came_about_does_not_matter(steps: list[tuple[Any, ...]], ask: Ask) -> None:
     """What is said of a pod follows from what there is, not from the order in which it was told."""

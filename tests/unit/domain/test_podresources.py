@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.noderecord import quantity
@@ -14,7 +14,6 @@ from kurm.domain.podresources import Resources, requests
 from kurm.domain.podspec import PodSpec, claims, host_ports
 from unit.domain.pods import pod, spec
 
-busy = settings(deadline=None)  # the machine may be busy
 GIB = 1 << 30
 
 
@@ -123,7 +122,6 @@ _AMOUNTS = st.dictionaries(
 _INIT = st.tuples(_AMOUNTS, st.booleans())
 
 
-@busy
 @given(
     containers=st.lists(_AMOUNTS, min_size=1, max_size=3),
     init=st.lists(_INIT, max_size=4),

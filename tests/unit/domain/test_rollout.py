@@ -190,11 +190,10 @@ class Updates(RuleBasedStateMachine):
         return self.nodes[data.draw(st.sampled_from(sorted(self.nodes)))]
 
 
-Updates.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+Updates.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
 TestUpdates = Updates.TestCase
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([OLD, TOLD, ASIDE, BROKEN, NEW, COMING, AWAY]), max_size=12),
     st.integers(1, 6) | st.sampled_from(["10%", "50%", "100%"]),

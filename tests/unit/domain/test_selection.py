@@ -8,14 +8,12 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.load import NEVER, Load
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.selection import LABEL_LENGTH, Candidate, Selection, Taint, claim, select
-
-busy = settings(deadline=None)  # the machine may be busy
 
 MINE = claim("slurm", "workers")
 NOW = datetime(2026, 11, 21, 18, tzinfo=UTC)
@@ -197,7 +195,6 @@ def test_an_affinity_that_is_none_is_said() -> None:
         _select([FREE], affinity={"nodeAffinity": required})
 
 
-@busy
 @given(st.text("ab.-", max_size=63), st.text("ab-", min_size=1, max_size=40), st.text("ab-", min_size=1, max_size=40))
 def test_claims_are_label_values_and_tell_node_sets_apart(namespace: str, one: str, other: str) -> None:
     """A namespace and a name together may be longer than a label's value may be."""
@@ -226,7 +223,6 @@ _NODES = st.lists(
 _FIELDS = st.fixed_dictionaries({}, optional={"replicas": st.integers(0, 14), "nodeSelector": st.just({"pool": "a"})})
 
 
-@busy
 @given(_NODES, _FIELDS, st.randoms())
 def test_every_world_is_decided_within_bounds(
     nodes: list[Candidate], fields: dict[str, object], random: Random
@@ -251,7 +247,6 @@ def test_every_world_is_decided_within_bounds(
     assert _select(shuffled, **fields) == found
 
 
-@busy
 @given(_NODES, _FIELDS)
 def test_what_is_done_needs_not_be_done_again(nodes: list[Candidate], fields: dict[str, object]) -> None:
     """When it is claimed and on its way out as decided, the next look decides nothing new."""

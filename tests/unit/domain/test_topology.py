@@ -3,12 +3,11 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.domain.topology import LENGTH, ROOT, UNLABELLED, Topology, labelled, path, place
 
-busy = settings(deadline=None)  # the machine may be busy
 TREE = Topology(type="tree", node_labels=("zone", "rack"))
 BLOCK = Topology(type="block", node_labels=("domain",), block_sizes=(4,))
 VALUES = st.sampled_from(["", "a", "b", "a/b", ROOT, UNLABELLED, "A"]) | st.text()
@@ -38,7 +37,6 @@ def test_a_place_is_what_slurm_takes(topology: Topology | None, labels: dict[str
     assert place(topology, labels) == expected
 
 
-@busy
 @given(st.tuples(VALUES, VALUES), st.tuples(VALUES, VALUES))
 def test_two_places_never_have_one_name(one: tuple[str, str], other: tuple[str, str]) -> None:
     """Nor does a switch have the name of one above it; and every name is one that Slurm takes."""

@@ -133,7 +133,6 @@ class TestFeeding:
             )
         )
     )
-    @settings(deadline=None)  # the machine may be busy
     def test_a_snapshot_never_changes(self, steps: list[Any]) -> None:
         """Whatever is fed later, a snapshot and its indexes stay what they were, and the cache stays right."""
         cache: Cache[Pod] = Cache(Session.__new__(Session), PODS, indexes=INDEXES)
@@ -291,7 +290,7 @@ async def take(api: FakeApi, what: str, argument: Any) -> None:
 
 @pytest.mark.timeout(300)  # cut off by the usual one, Hypothesis would take it for a failure and shrink it
 @given(st.lists(STEPS, min_size=10, max_size=60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_after_quiet_the_cache_equals_the_server(steps: list[tuple[str, Any]]) -> None:
     """Lists, changes, deletions, names used again, compactions, and every fault at any moment: then quiet, then equal.
 

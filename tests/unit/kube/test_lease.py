@@ -206,7 +206,7 @@ STEPS = st.tuples(
 
 @pytest.mark.timeout(300)  # cut off by the usual one, Hypothesis would take it for a failure and shrink it
 @given(st.lists(STEPS, min_size=5, max_size=25), st.sampled_from([0.0, 2.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_never_two(steps: list[tuple[int, tuple[str, Any], float]], winding_down: float) -> None:
     """Cuts, slow requests, slow answers, lost answers, restarts: at no moment do two lead, or two work.
 

@@ -162,7 +162,7 @@ async def test_done_without_take_is_refused() -> None:
     st.integers(1, 3),
     st.lists(st.tuples(st.sampled_from([0.0, 0.7, 3.0]), st.booleans()), min_size=1, max_size=5),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_key_is_lost_or_shared(steps: list[tuple[str, str, float]], workers: int, works: list[Any]) -> None:
     """Whatever is added whenever, with workers that take time and fail: never two on one key, and none forgotten.
 

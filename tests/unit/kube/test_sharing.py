@@ -3,7 +3,7 @@
 import copy
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kurm.kube.resources import Container, Dynamic, Object, ObjectMeta, OwnerReference, Pod, PodSpec, Resources
@@ -58,7 +58,6 @@ JSON = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXT
 
 
 @given(st.lists(st.builds(lambda spec, status: Dynamic(ObjectMeta(), spec, status), JSON, JSON), max_size=6))
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 def test_no_object_changes(objects: list[Dynamic]) -> None:
     """Whatever is shared with whatever, each object says the same as before, to the byte."""
     before = [msgspec.json.encode(one) for one in copy.deepcopy(objects)]

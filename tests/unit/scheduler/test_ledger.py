@@ -145,6 +145,18 @@ async def test_a_withdrawn_job_is_remembered_until_there_is_another() -> None:
     assert made.withdrawn("a") is None
 
 
+async def test_what_we_end_ourselves_nobody_has_withdrawn() -> None:
+    """It is heard of before the answer is here: slurmctld came back with a bound pod's job in the queue."""
+    made, looked = ledger((1, "a", "PENDING"), (2, "b", "RUNNING"))
+    for job in (1, 2):
+        made.cancelling(job)
+    made.heard(JobEvent(1, "ended"))
+    await asyncio.sleep(1)
+    made.replace(listed(), now())
+    assert (made.withdrawn("a"), made.ended("a"), made.ended("b")) == (None, {}, {})
+    assert looked == ["a", "b"]
+
+
 async def test_layouts_stay_while_a_job_is_the_same() -> None:
     """A second list does not cost a second look at each job."""
     made, _ = ledger((1, "a", "RUNNING"))
@@ -164,3 +176,15 @@ async def test_an_end_that_was_heard_while_slurm_was_away_is_looked_at_again() -
     await asyncio.sleep(1)
     made.replace(listed(), now())
     assert (looked, states(made, "a"), made.ended("a")) == (["a", "a"], [], {1: ""})
+
+
+async def test_when_slurm_answers_again_all_are_looked_at() -> None:
+    """However short it was away, also who has no job: each look meanwhile was in vain."""
+    made, calls = Ledger(lambda: "c"), list[str]()
+    made.on_change(lambda _: None, lambda: calls.append("all"))
+    made.replace(listed(), now())
+    made.replace(listed(), now())
+    assert calls == ["all"]
+    made.lose("an answer was lost")
+    made.replace(listed(), now())
+    assert calls == ["all", "all"]

@@ -16,8 +16,7 @@ from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.room import PATIENCE, SURPRISED, SlurmRoom
 from kurm.slurm.controller import Allocations, JobEvent
 from kurm.slurm.session import Session
-from unit.syncer.fake_slurm import FakeSlurm
-from unit.syncer.test_records import Token
+from unit.slurm.fake_slurm import FakeSlurm, Token
 
 if TYPE_CHECKING:
     from kurm.scheduler.terrain import Terrain

@@ -206,7 +206,7 @@ async def test_not_modified_is_no_list(fake: Fake) -> None:
         (2018, 422, NotFound), (2017, 404, NotFound), (2168, 422, AlreadyExists), (2016, 422, Busy),
         (-1, 500, NoReason), (2180, 422, InvalidTransition), (1800, 502, ControllerAway), (5004, 504, ControllerAway),
         (1007, 511, Unauthorized), (0, 401, Unauthorized), (0, 404, NotFound), (2031, 422, ApiError),
-        (0, 200, ApiError),
+        (0, 200, ApiError), (104, 500, ControllerAway), (22, 500, ApiError),
     ],
 )  # fmt: skip
 def test_an_error_is_told_by_its_number(number: int, status: int, kind: type[SlurmError]) -> None:

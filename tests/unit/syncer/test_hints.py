@@ -15,8 +15,7 @@ from slurmctld_init.server import Answer, Request, Server
 from kurm.slurm.session import Session
 from kurm.syncer.hints import Hints as Follower
 from kurm.syncer.records import Pace, Records
-from unit.syncer.fake_slurm import FakeSlurm
-from unit.syncer.test_records import Token
+from unit.slurm.fake_slurm import FakeSlurm, Token
 
 pytestmark = pytest.mark.looptime(noop_cycles=8)
 

@@ -9,20 +9,9 @@ import pytest
 
 from kurm.slurm.session import Session
 from kurm.syncer.records import SINGLES, Pace, Records
-from unit.syncer.fake_slurm import FakeSlurm
+from unit.slurm.fake_slurm import FakeSlurm, Token
 
 pytestmark = pytest.mark.looptime(noop_cycles=8)
-
-
-class Token:
-    """Any token: nobody checks it."""
-
-    def __call__(self) -> str:
-        """Return it."""
-        return "t"
-
-    def renew(self) -> None:
-        """Nobody refuses it."""
 
 
 @asynccontextmanager

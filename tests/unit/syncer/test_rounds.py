@@ -15,8 +15,7 @@ from kurm.slurm.session import Session
 from kurm.syncer.metrics import Metrics
 from kurm.syncer.records import Pace, Records
 from kurm.syncer.rounds import Rounds
-from unit.syncer.fake_slurm import FakeSlurm
-from unit.syncer.test_records import Token
+from unit.slurm.fake_slurm import FakeSlurm, Token
 
 if TYPE_CHECKING:
     from kurm.syncer.losses import Losses

@@ -90,3 +90,14 @@ class FakeSlurm:
         if name in self.nodes:
             return "200 OK", {"nodes": [self.nodes[name]]}
         return "200 OK", {"errors": [{"error_number": 0, "description": "no such node"}], "nodes": []}
+
+
+class Token:
+    """Any token: nobody checks it."""
+
+    def __call__(self) -> str:
+        """Return it."""
+        return "t"
+
+    def renew(self) -> None:
+        """Nobody refuses it."""

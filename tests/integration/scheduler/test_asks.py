@@ -1,0 +1,65 @@
+"""What a pod asks by annotations, of a Slurm that has it: reservations and licences."""
+
+import pytest
+
+from integration.scheduler.stage import Stage, until
+
+pytestmark = pytest.mark.timeout(180)
+
+RESERVATION = {"slurm.kurm.dev/reservation": "ours"}
+LICENCE = {"slurm.kurm.dev/licenses": "matlab:1"}
+
+
+async def test_a_reserved_node_is_for_pods_that_name_its_reservation(stage: Stage) -> None:
+    """Others wait though there is room on it; they get it when the reservation is deleted."""
+    reserved, *others = stage.nodes
+    await stage.slurm(
+        "scontrol",
+        *("create", "reservation", "reservationname=ours", f"nodes={reserved}", "users=slurm"),
+        *("starttime=now", "duration=60"),
+    )
+    async with stage.scheduler():
+        for number in range(2):
+            await stage.pod(f"filler-{number}", cpu="4")
+        await until(lambda: stage.bound("filler-0", "filler-1"), 2)
+        assert set(others) == {await stage.node_of("filler-0"), await stage.node_of("filler-1")}
+        await stage.pod("late")
+        await until(lambda: stage.reason("late"), "SlurmQueue")
+        await stage.pod("named", cpu="3", annotations=RESERVATION)
+        await until(lambda: stage.node_of("named"), reserved)
+        assert await stage.bound("late") == 0
+        await stage.end("named")
+        await stage.slurm("scontrol", "delete", "reservationname=ours")
+        await until(lambda: stage.node_of("late"), reserved)
+
+
+async def test_a_reservation_that_is_not_there_is_told(stage: Stage) -> None:
+    """In Slurm's own words."""
+    async with stage.scheduler():
+        await stage.pod("named", annotations=RESERVATION)
+        await until(lambda: stage.reason("named"), "Refused")
+        told = (await stage.get("named")).condition("PodScheduled")
+        assert told is not None
+        assert "Requested reservation is invalid" in told.message
+
+
+async def test_licences_are_as_many_as_slurm_has(stage: Stage) -> None:
+    """Whoever finds none waits, and is told that it is for a licence."""
+    conf = f"{stage.machine.conf}\nLicenses=matlab:2\n"
+    await stage.configure(conf)
+    async with stage.scheduler():
+        for number in range(2):
+            await stage.pod(f"user-{number}", annotations=LICENCE)
+        await until(lambda: stage.bound("user-0", "user-1"), 2)
+        await stage.pod("late", annotations=LICENCE)
+        await until(lambda: stage.reason("late"), "SlurmQueue")
+        await until(lambda: licences(stage), "matlab used 2, free 0")
+        await stage.end("user-0")
+        await until(lambda: stage.bound("late"), 1)
+
+
+async def licences(stage: Stage) -> str:
+    """Return what Slurm says of its licences."""
+    told = await stage.slurm("scontrol", "--oneliner", "show", "licenses")
+    found = dict(word.split("=", 1) for word in told.split() if "=" in word)
+    return f"{found['LicenseName']} used {found['Used']}, free {found['Free']}"

@@ -1,0 +1,69 @@
+"""Pods that ask for GPUs: what a node has of them is one pod's, in Slurm and in Kubernetes alike."""
+
+import asyncio
+
+import pytest
+
+from integration.scheduler.stage import Stage, until
+from kurm.slurm import nodes
+
+pytestmark = pytest.mark.timeout(180)
+
+
+async def held(stage: Stage) -> dict[str, int]:
+    """Return how many GPUs Slurm has given away of each node that has some."""
+    async with stage.session() as session:
+        answer = await nodes.list_nodes(session)
+    found = {node.name: node.gres_used for node in (answer.nodes if answer else None) or () if node.gres}
+    return {name: int(used.removeprefix("gpu:h100:").partition("(")[0]) for name, used in found.items()}
+
+
+async def test_a_pod_with_gpus_holds_all_that_its_node_has(stage: Stage) -> None:
+    """However many it asks for; the next one has another node, and one without GPUs fits beside it."""
+    first, second, _ = stage.nodes
+    await stage.equip({first: 2, second: 2})
+    async with stage.scheduler():
+        await stage.pod("one", gpus=1)
+        await stage.pod("two", gpus=2)
+        await until(lambda: stage.bound("one", "two"), 2)
+        assert {await stage.node_of("one"), await stage.node_of("two")} == {first, second}
+        assert await held(stage) == {first: 2, second: 2}
+        await stage.pod("plain-1", cpu="3")
+        await stage.pod("plain-2", cpu="3")
+        await until(lambda: stage.bound("plain-1", "plain-2"), 2)
+        await stage.pod("three", gpus=1)
+        await until(lambda: stage.reason("three"), "SlurmQueue")
+        freed = await stage.node_of("two")
+        await stage.end("two")
+        await until(lambda: stage.node_of("three"), freed)
+        assert await held(stage) == {first: 2, second: 2}
+
+
+async def test_of_nodes_with_other_numbers_the_smallest_that_does_is_taken(stage: Stage) -> None:
+    """A pod that asks more than any node has is told so."""
+    small, large, _ = stage.nodes
+    await stage.equip({small: 2, large: 4})
+    async with stage.scheduler():
+        await stage.pod("one", gpus=1)
+        await until(lambda: stage.node_of("one"), small)
+        await stage.pod("three", gpus=3)
+        await until(lambda: stage.node_of("three"), large)
+        assert await held(stage) == {small: 2, large: 4}
+        await stage.pod("eight", gpus=8)
+        await until(lambda: stage.reason("eight"), "Infeasible")
+
+
+async def test_what_slurmctld_forgets_of_gpus_is_pinned_again(stage: Stage) -> None:
+    """With its GPUs: nobody else gets them."""
+    first, *_ = stage.nodes
+    await stage.equip({first: 2})
+    state = stage.machine.folder / "state/state/node_state"
+    await until(lambda: asyncio.sleep(0, b"gpu:h100:2" in state.read_bytes()))  # saved up to five seconds late
+    async with stage.scheduler():
+        await stage.pod("one", gpus=1)
+        await until(lambda: stage.node_of("one"), first)
+        await stage.crash_slurmctld()
+        await until(lambda: held(stage), {first: 2})
+        assert [(state, node) for state, _, node in (await stage.jobs()).values()] == [("RUNNING", first)]
+        await stage.pod("two", gpus=1)
+        await until(lambda: stage.reason("two"), "SlurmQueue")

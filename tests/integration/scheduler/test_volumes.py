@@ -1,0 +1,160 @@
+"""Claims that wait for their first consumer: the test is the volume controller, which no API server has in it."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+from structlog.testing import capture_logs
+
+from integration.scheduler.stage import Stage, until
+from kurm.kube.resources import Key, Object
+from kurm.scheduler import volumes
+from kurm.scheduler.objects import Pod
+from kurm.scheduler.volumes import CLAIMS, CLASSES, NO_PROVISIONER, SELECTED_NODE, VOLUMES, Needs, Volumes
+
+pytestmark = pytest.mark.timeout(180)
+
+SIZE = {"storage": "1Gi"}
+ONCE = ["ReadWriteOnce"]
+
+
+async def claim(stage: Stage, name: str, provisioner: str = "example.org/none") -> None:
+    """Make a claim of a class of which a volume is made where its pod will be."""
+    metadata = {"name": stage.place}
+    manifest = {"metadata": metadata, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    await stage.kube.create(CLASSES.of(Object), manifest)
+    spec = {"storageClassName": stage.place, "accessModes": ONCE, "resources": {"requests": SIZE}}
+    await stage.kube.create(CLAIMS, {"metadata": {"name": name, "namespace": stage.place}, "spec": spec})
+
+
+async def selected(stage: Stage, name: str) -> str:
+    """Return the node at which a claim's volume is to be made."""
+    return (await stage.kube.get(CLAIMS, Key(stage.place, name))).metadata.annotations.get(SELECTED_NODE, "")
+
+
+async def provision(stage: Stage, name: str, where: Callable[[str], str]) -> None:
+    """Wait until the node for a claim is chosen, and make its volume `where` that says; nowhere for an empty word."""
+    chosen: set[str] = set()
+    while True:
+        node = await selected(stage, name)
+        if node and node not in chosen:
+            chosen.add(node)
+            if place := where(node):
+                return await provide(stage, name, place)
+        await asyncio.sleep(0.1)
+
+
+async def provide(stage: Stage, name: str, node: str) -> None:
+    """Make a volume that can be reached from one node only, and bind the claim to it."""
+    only = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+    spec = {
+        "storageClassName": stage.place,
+        "accessModes": ONCE,
+        "capacity": SIZE,
+        "hostPath": {"path": "/nowhere"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": only}},
+    }
+    volume, key = f"{stage.place}-{name}", Key(stage.place, name)
+    await stage.kube.create(VOLUMES, {"metadata": {"name": volume}, "spec": spec})
+    await stage.kube.patch(CLAIMS, key, {"spec": {"volumeName": volume}})
+    await stage.kube.patch(CLAIMS, key, {"status": {"phase": "Bound"}}, subresource="status")
+
+
+async def test_a_volume_is_made_where_slurm_has_granted_room(stage: Stage) -> None:
+    """The only node with room for the pod: its claim is told of it before the pod is bound."""
+    async with stage.scheduler():
+        for number in range(2):
+            await stage.pod(f"filler-{number}", cpu="4")
+        await until(lambda: stage.bound("filler-0", "filler-1"), 2)
+        taken = {await stage.node_of(f"filler-{number}") for number in range(2)}
+        (free,) = set(stage.nodes) - taken
+        await claim(stage, "data")
+        await stage.pod("web", cpu="4", claim="data")
+        await provision(stage, "data", lambda node: node)
+        await until(lambda: stage.node_of("web"), free)
+        assert await selected(stage, "data") == free
+
+
+async def test_a_pod_goes_where_its_volume_has_come_to_be(stage: Stage) -> None:
+    """A provisioner may make it on another node than it was told: that of the first grant is given up."""
+    async with stage.scheduler():
+        await claim(stage, "data")
+        await stage.pod("web", claim="data")
+        elsewhere: list[str] = []
+
+        def another(node: str) -> str:
+            elsewhere.append(next(one for one in stage.nodes if one != node))
+            return elsewhere[0]
+
+        await provision(stage, "data", another)
+        await until(lambda: stage.node_of("web"), elsewhere[0])
+        await until(stage.jobs, {"web": ("RUNNING", "services", elsewhere[0])})
+
+
+async def test_a_node_on_which_no_volume_comes_to_be_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In time; the pod has another one then."""
+    monkeypatch.setattr(volumes, "MADE_WITHIN", 3.0)
+    async with stage.scheduler():
+        await claim(stage, "data")
+        await stage.pod("web", claim="data")
+        seen: list[str] = []
+
+        def second(node: str) -> str:
+            seen.append(node)
+            return node if len(seen) > 1 else ""
+
+        await provision(stage, "data", second)
+        await until(lambda: stage.node_of("web"), seen[1])
+        await until(stage.jobs, {"web": ("RUNNING", "services", seen[1])})
+
+
+async def test_a_pod_that_comes_while_the_claims_of_its_gang_are_read_is_not_bound_without_its_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only its own claim says holds for it: the one node that reaches the volume."""
+    await claim(stage, "data")
+    await provide(stage, "data", stage.nodes[2])
+    words = {"slurm.kurm.dev/gang": "ring", "slurm.kurm.dev/gang-size": "2"}
+    needs, reading = Volumes._needs, asyncio.Event()
+
+    async def slowly(self: Volumes, pod: Pod, names: Iterable[str]) -> Needs:
+        reading.set()
+        await asyncio.sleep(1)
+        return await needs(self, pod, names)
+
+    monkeypatch.setattr(Volumes, "_needs", slowly)
+    with capture_logs() as said:
+        async with stage.scheduler():
+            await stage.pod("ring-0", claim="data", annotations=words)
+            await asyncio.wait_for(reading.wait(), 30)
+            await stage.pod("ring-1", claim="data", annotations=words)
+            await until(lambda: stage.bound("ring-0", "ring-1"), 2)
+            assert {stage.nodes[2]} == {await stage.node_of("ring-0"), await stage.node_of("ring-1")}
+    assert [line for line in said if line["log_level"] == "error"] == []
+
+
+async def test_a_claim_that_is_not_there_is_waited_for(stage: Stage) -> None:
+    """And the pod says so."""
+    async with stage.scheduler():
+        await stage.pod("web", claim="data")
+        await until(lambda: stage.reason("web"), "Infeasible")
+        await claim(stage, "data")
+        await provision(stage, "data", lambda node: node)
+        await until(lambda: stage.bound("web"), 1)
+
+
+async def test_of_volumes_made_beforehand_none_is_chosen(stage: Stage) -> None:
+    """The pod is told what to do; when its claim has a volume it is placed where that is."""
+    async with stage.scheduler():
+        await claim(stage, "data", NO_PROVISIONER)
+        await stage.pod("web", claim="data")
+        await until(lambda: stage.reason("web"), "Infeasible")
+        told = (await stage.get("web")).condition("PodScheduled")
+        assert told is not None
+        assert told.message == (
+            f"claim data waits for its pod, and its class {stage.place} has no provisioner: "
+            "set the claim's spec.volumeName, or claim from a class with volumeBindingMode Immediate"
+        )
+        assert await selected(stage, "data") == ""
+        await provide(stage, "data", stage.nodes[2])
+        await until(lambda: stage.node_of("web"), stage.nodes[2])
