@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import logging
 import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -21,9 +22,10 @@ from chaos.checker import Breach, check
 from chaos.history import Event, Fault, PodSeen, SlurmTold, ordered, read
 from chaos.report import report
 from chaos.run import Plan, run
+from integration import ram
 
 SHOWN = 5
-"""Breaches whose slices are printed."""
+"""Breaches whose slices are printed; of all others there is a line."""
 
 
 def main() -> int:
@@ -37,7 +39,7 @@ def main() -> int:
     seed = given.seed if given.seed is not None else secrets.randbelow(1 << 32)
     again = f"make chaos KILLS={given.kills} SEED={seed}"
     print(f"chaos: {again}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="kurm-chaos-") as made:
+    with tempfile.TemporaryDirectory(prefix="kurm-chaos-", dir=ram.folder()) as made:
         folder = given.keep or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
         begun = time.monotonic()
@@ -46,6 +48,10 @@ def main() -> int:
         events = ordered(result.events)
         print(summary(events, time.monotonic() - begun))
         status = tell(check(events), events, again)
+        if status and not given.keep:
+            kept = Path(tempfile.mkdtemp(prefix="kurm-chaos-history-")) / "history.jsonl"
+            shutil.copy(folder / "history.jsonl", kept)
+            print(f"To check it again: PYTHONPATH=tests .venv/bin/python -m chaos --history {kept}")
         return status or crashed(result.crashes, (folder / "scheduler.log").read_text(errors="replace"))
 
 
@@ -65,6 +71,8 @@ def tell(breaches: list[Breach], events: list[Event], again: str) -> int:
     """Print what was found, and how to see it again; return the exit status."""
     for breach in breaches[:SHOWN]:
         print(f"\n{report(breach, events)}")
+    for breach in breaches[SHOWN:]:
+        print(f"\n{breach}")
     if not breaches:
         print("P1 to P4 hold.")
         return 0
@@ -76,7 +84,8 @@ def tell(breaches: list[Breach], events: list[Event], again: str) -> int:
 
 def summary(events: list[Event], seconds: float) -> str:
     """Return what happened, in numbers."""
-    faults = Counter(f"{event.kind} {event.target}" for event in events if isinstance(event, Fault) and not event.over)
+    begun = (event for event in events if isinstance(event, Fault) and not (event.done or event.over))
+    faults = Counter(f"{event.kind} {event.target}" for event in begun)
     pods = {event.uid for event in events if isinstance(event, PodSeen)}
     bound = {event.uid for event in events if isinstance(event, PodSeen) and event.node}
     samples = sum(isinstance(event, SlurmTold) for event in events)

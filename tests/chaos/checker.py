@@ -1,9 +1,11 @@
 """Proves the four promises on a history, or says where they were broken. Pure: events in, breaches out.
 
 P1  No pod on a living node stays bound without a live allocation of it for longer than 10 s of time in which Slurm
-    answered, and no fault kept the scheduler or the API server away. A Terminating pod does not stay.
+    answered, and no fault kept the scheduler or the API server away. A Terminating pod does not stay. A node lives
+    that both sides use: on one that Slurm has down nobody is given anything.
 P2  Never two live allocations for one slot.
-P3  What a bound pod holds is never given to anyone else: Slurm's jobs and the pods without one fit on each node.
+P3  What a bound pod holds is never given to anyone else: Slurm's jobs and the pods without one fit on each node. Left:
+    pods whose job Slurm has ended with a node, until they have one again.
 P4  No pod is lost or stuck: none is ended without a cause, and after each quiet phase all that fit are bound, all that
     wait say why, and no job is left of a pod that is gone.
 """
@@ -70,14 +72,14 @@ class Checker:
         before = self.replay.quiet_since
         self.replay.tell(event)
         match event:
-            case SlurmTold():
+            case SlurmTold() if self.replay.told is event:
                 for found in (*self._stay(event), *doubles(event), *self._given_away(event)):
                     self._report(found)
                 self._answered, self._disturbed = event.at, bool(self._away)
                 head = head_that_fits(event)
                 if head is None or self._head is None or self._head[0] != head.sluid:
                     self._head = (head.sluid, event.asked) if head else None
-            case SlurmSilent():
+            case SlurmTold() | SlurmSilent():
                 self._answered = None
             case Fault(target="scheduler" | "kube-apiserver", kind="kill" | "pause"):
                 self._disturbed = True
@@ -114,15 +116,20 @@ class Checker:
                 yield Breach("P1", since, told.at, sentence, frozenset({uid, pod.owner}))
 
     def _living(self, node: str) -> bool:
-        seen = self.replay.nodes.get(node)
-        return seen is not None and seen.ready and not seen.gone
+        seen, told = self.replay.nodes.get(node), self.replay.told
+        taking = told is not None and node in told.nodes and told.nodes[node].taking
+        return taking and seen is not None and seen.ready and not seen.gone
 
     def _given_away(self, told: SlurmTold) -> Iterator[Breach]:
         """P3."""
         replay = self.replay
         if not replay.opened and replay.returned is not None and told.at - replay.returned > self.terms.wait:
             return  # the scheduler was away for longer than the bounded wait
-        bound = [pod for pod in replay.bound_before(told.asked) if pod.seen.owner not in replay.taken]
+        bound = [
+            pod
+            for pod in replay.bound_before(told.asked)
+            if pod.seen.owner not in replay.taken and (pod.seen.owner, pod.seen.node) not in replay.lost
+        ]
         bare = without_allocation(told, bound, ending=True)
         for node, held in without(bare).items():
             size = told.nodes.get(node)
@@ -144,10 +151,15 @@ class Checker:
         """P4: a pod is ended, and nobody has asked for it."""
         pod = self.replay.pods[seen.uid]
         ends = seen.ours and (seen.terminating or seen.gone)
-        if not ends or pod.deleted_by or seen.ended or seen.owner in self.replay.causes:
+        if not ends or pod.deleted_by or seen.ended or seen.owner in self.replay.causes or self._revived_on(seen.node):
             return None
         sentence = f"pod {seen.title} was ended, and neither the load nor Slurm has asked for it"
         return Breach("P4", pod.created, seen.at, sentence, frozenset({seen.uid, seen.owner}))
+
+    def _revived_on(self, node: str) -> bool:
+        """Whether Slurm has given a part of a node to a job that had ended, so that a pod may have lost its share."""
+        told = self.replay.told
+        return told is not None and any(node in job.holds and job.sluid in self.replay.revived for job in told.jobs)
 
     def _after_quiet(self, begun: float, at: float) -> Iterator[Breach]:
         """P4, at the end of a quiet phase."""

@@ -19,6 +19,10 @@ AWAY = 0.0, 1.2
 """Seconds until what was killed is started again."""
 PAUSE = 0.4, 2.5
 """Seconds for which a program is stopped."""
+DOWN = 1.0, 6.0
+"""Seconds for which Slurm has a node down: also longer than a pod is left bound whose share was given to others."""
+SILENT = 0.7
+"""How often Kubernetes does not hear of that node, either."""
 TRAP_SECONDS = 2.0
 """Until the step must have come at which a fault waits."""
 ASKING = re.compile(r"^POST .*/job/(allocate|submit)")
@@ -43,6 +47,7 @@ class Faults:
             (2, self.cut),
             (3, self.lose),
             (3, self.both),
+            (3, self.lose_node),
         ]
         self._last: set[Callable[[], Awaitable[None]]] = set()
         self._kinds = [kind for kind in kinds if not only or kind[1].__name__ in only]
@@ -169,6 +174,15 @@ class Faults:
             await self._away()
             await start()
             self.world.fault("kill", target, over=True)
+
+    async def lose_node(self) -> None:
+        """Slurm loses a node and ends its jobs, and their pods run on; mostly nobody hears of it, as in a partition."""
+        name, silent = self.dice.choice(self.world.names), self.dice.random() < SILENT
+        self.world.fault("down", "node", name)
+        await self.world.lose_node(name, silent=silent)
+        await asyncio.sleep(self.dice.uniform(*DOWN))
+        await self.world.find_node(name)
+        self.world.fault("down", "node", name, over=True)
 
     async def _away(self) -> None:
         await asyncio.sleep(self.dice.uniform(*AWAY))

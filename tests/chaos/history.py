@@ -168,12 +168,14 @@ class Deed(Event, frozen=True, tag="deed"):
 
 
 class Fault(Event, frozen=True, tag="fault"):
-    """Something was done to a program; `over` when it has been undone."""
+    """Something is being done to a program; it is `done`, where that takes a moment, and `over` when it is undone."""
 
     kind: str
-    """kill, pause, cut or lose (the answer of one request)."""
+    """kill, pause, cut, lose (the answer of one request), or down (a node, named by `detail`)."""
     target: str
     detail: str = ""
+    done: bool = False
+    """A program that is being killed may still answer."""
     over: bool = False
 
 

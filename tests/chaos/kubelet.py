@@ -12,7 +12,7 @@ import time
 from chaos.history import Deed, History
 from chaos.recorder import Pod, Watch
 from kurm.kube.errors import KubeError
-from kurm.kube.resources import PODS
+from kurm.kube.resources import PODS, Key
 from kurm.kube.session import Patch, Session
 
 EVERY = 0.1
@@ -38,14 +38,24 @@ class Kubelet:
         while True:
             now = time.monotonic()
             for pod in self.watch.pods:
-                what = self._wanted(pod)
+                what = self._wanted(pod) if self._hears(pod) else ""
                 key = (pod.metadata.uid, what)
-                if what and now >= self._due.setdefault(key, now + self._delay(what)) and key not in self._busy:
+                if (
+                    what
+                    and self._hears(pod)
+                    and now >= self._due.setdefault(key, now + self._delay(what))
+                    and key not in self._busy
+                ):
                     self._busy.add(key)
                     task = asyncio.create_task(self._do(pod, what, key))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
             await asyncio.sleep(EVERY)
+
+    def _hears(self, pod: Pod) -> bool:
+        """Whether anybody hears of the pod's node: a kubelet that nobody hears of says nothing of its pods."""
+        node = self.watch.nodes.get(Key("", pod.spec.node_name))
+        return node is not None and any(one.type == "Ready" and one.status == TRUE for one in node.status.conditions)
 
     def _wanted(self, pod: Pod) -> str:
         if not pod.spec.node_name or pod.status.phase in {"Succeeded", "Failed"}:

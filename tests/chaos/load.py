@@ -88,7 +88,10 @@ class Load:
             await asyncio.wait(self._tasks, timeout=15)
 
     async def sweep(self) -> None:
-        """End batch jobs that should have ended, again and again: slurmctld may have forgotten that; never ends."""
+        """End batch jobs that should have ended, and have all nodes used, again and again; never ends.
+
+        Slurmctld may have forgotten either: it comes back with a node down that was back.
+        """
         while True:
             await asyncio.sleep(1.0)
             told = self.world.questions.told
@@ -96,6 +99,9 @@ class Load:
                 if job.name.startswith("batch-") and job.name not in self.batch:
                     with contextlib.suppress(LabError, OSError):
                         await asyncio.to_thread(self._scancel, job.name)
+            for name, node in told.nodes.items() if told else ():
+                if not node.taking and name not in self.world.lost:
+                    await self.world.resume(name)
 
     # Pods.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from kurm.domain import allocation, owner, steps
 from kurm.domain.jobrequest import JobRequest
+from kurm.scheduler.owners import Owners
 from kurm.slurm import allocations
 from kurm.slurm.session import Session
 
@@ -16,6 +17,12 @@ from kurm.slurm.session import Session
 def skips_a_pin() -> None:
     """P1: what slurmctld has forgotten is not pinned again."""
     _without(lambda step: isinstance(step, steps.Pin))
+
+
+def misses_a_nodes_return() -> None:
+    """P1: a pod is not looked at when its node is back, whose job Slurm has ended meanwhile."""
+    _without(lambda step: isinstance(step, steps.Wait))
+    Owners._heed_node = lambda *_: None  # type: ignore[method-assign]
 
 
 def allocates_twice() -> None:
@@ -55,7 +62,13 @@ def _without(planted: Callable[[steps.Instruction], bool]) -> None:
     allocation.decide = less
 
 
-FAULTS = {"P1": skips_a_pin, "P2": allocates_twice, "P3": lets_go_too_early, "P4": drops_a_cancellation}
+FAULTS = {
+    "P1": skips_a_pin,
+    "P1-node": misses_a_nodes_return,
+    "P2": allocates_twice,
+    "P3": lets_go_too_early,
+    "P4": drops_a_cancellation,
+}
 
 if __name__ == "__main__":
     FAULTS[sys.argv.pop(1)]()

@@ -50,7 +50,8 @@ class Relay:
     def __init__(self, history: History, name: str, target: Callable[[], Awaitable[Streams]]) -> None:
         self.history, self.name, self.target = history, name, target
         self.trap: Trap | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        # With the task of each: asyncio lets go of it when its asker hangs up, and it would end amid an answer.
+        self._writers: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
 
     @asynccontextmanager
     async def serve_unix(self, path: Path) -> AsyncIterator[None]:
@@ -73,7 +74,7 @@ class Relay:
                 writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        self._writers[writer] = asyncio.current_task()
         back: asyncio.StreamWriter | None = None
         try:
             there, back = await self.target()
@@ -82,7 +83,7 @@ class Relay:
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError):
             pass  # who asks sees the connection end
         finally:
-            self._writers.discard(writer)
+            del self._writers[writer]
             for one in (writer, back):
                 if one is not None and one.transport is not None:
                     one.transport.abort() if one is not writer else one.close()

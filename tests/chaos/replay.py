@@ -56,6 +56,16 @@ class Taken:
 
     begun: float
     done: float | None = None
+    names: set[str] = field(default_factory=set)
+    """Of the jobs that were ended."""
+
+    def given_back(self, held: set[str]) -> bool:
+        """Whether the owner has an allocation again, by the names of its jobs that hold nodes.
+
+        A gang that was pinned node by node has others all the time: `name@node` is given back by itself, or by a whole.
+        """
+        whole = not all("@" in name for name in self.names)
+        return any(whole or name in self.names or "@" not in name for name in held)
 
 
 @dataclass
@@ -65,7 +75,7 @@ class Replay:
     pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, NodeSeen] = field(default_factory=dict)
     told: SlurmTold | None = None
-    """Slurm's last truth."""
+    """Slurm's last truth. What was asked before slurmctld's death and told after it is none: it is of either life."""
     taken: dict[str, Taken] = field(default_factory=dict)
     """By owner, until it has an allocation again."""
     causes: set[str] = field(default_factory=set)
@@ -81,8 +91,15 @@ class Replay:
     """What the load knows of a pod: fits, infeasible, refused."""
     ends: dict[str, str] = field(default_factory=dict)
     """The kind of the first deed that ends a pod, by UID; it may come before the watch has seen the pod."""
+    down: set[str] = field(default_factory=set)
+    """Nodes that Slurm has down, or is about to: their jobs end with them."""
+    lost: set[tuple[str, str]] = field(default_factory=set)
+    """Owners that have lost an allocation with a node, and each node on which they have none since."""
+    _found: dict[str, float] = field(default_factory=dict)
+    """When Slurm was surely told that a node is there again; never, while it is being lost."""
     _dead: bool = False
     _died: float = float("-inf")
+    """When slurmctld was surely dead; before that it may have answered."""
     _over: dict[int, float] = field(default_factory=dict)
     """When jobs have ended by slurmctld's log: between the last truth and its death nobody else can tell."""
 
@@ -93,13 +110,16 @@ class Replay:
                 self._see(event)
             case NodeSeen():
                 self.nodes[event.name] = event
-            case SlurmTold():
+            case SlurmTold() if event.asked > self._died:
                 self._hear(event)
             case Deed():
                 self._do(event)
             case Fault(target="slurmctld", kind="kill"):
                 self._dead, self.returned, self.opened = not event.over, None, False
                 self._died = self._died if event.over else event.at
+            case Fault(target="node", detail=node):
+                self._found[node] = event.at if event.over else float("inf")
+                self.down.add(node)
             case Request(to="init", method="POST") if event.status == 200:
                 self.opened = True
             case Quiet():
@@ -141,20 +161,40 @@ class Replay:
         elif deed.kind in {"scancel", "preempt"}:
             taken = self.taken.setdefault(deed.subject, Taken(deed.at))
             taken.done = deed.at if deed.done else None
+            taken.names.add(deed.detail)
             self.causes.add(deed.subject)
         elif deed.kind in ENDING and not deed.done:
             self._end(deed.subject, deed.at, deed.kind)
+
+    def _follow_nodes(self, told: SlurmTold) -> None:
+        """Note what is lost with nodes; whoever was bound to one a moment before may be seen only now."""
+        self.down |= {name for name, node in told.nodes.items() if not node.taking}
+        for node in self.down:
+            owners = {pod.seen.owner for pod in self.pods.values() if pod.holds and pod.seen.node == node}
+            owners |= {job.owner for job in told.jobs if node in job.holds and job.owner}
+            # A gang's job ends on all of its nodes.
+            pods = (pod.seen for pod in self.pods.values() if pod.holds and pod.seen.owner in owners)
+            self.lost |= {(pod.owner, pod.node) for pod in pods}
+        taking = {name for name, node in told.nodes.items() if node.taking}
+        self.down -= {name for name in taking if self._found.get(name, 0.0) < told.asked}
+        # From now on others may have its share, and then it is ended; not while the node is given to nobody.
+        self.causes |= {owner for owner, node in self.lost if node not in self.down}
+        if not self.down:
+            held = {(job.owner, node) for job in told.jobs if not leaves(job) for node in job.holds}
+            self.lost -= held
 
     def _hear(self, told: SlurmTold) -> None:
         if not self._dead and self.returned is None:
             self.returned = told.asked
             last = self.told.jobs if self.told else ()
             known = {job.sluid for job in last if job.holding and not job.started <= self._over.get(job.id, 0.0)}
-            self.revived = {job.sluid for job in told.jobs if job.started <= self._died} - known
+            self.revived |= {job.sluid for job in told.jobs if job.started <= self._died} - known
         self.told = told
-        for owner in [owner for owner, taken in self.taken.items() if taken.done and taken.done < told.asked]:
+        self._follow_nodes(told)
+        for owner, taken in list(self.taken.items()):
+            held = {job.name for job in told.jobs if job.owner == owner and job.holding and not leaves(job)}
             # It has one again (or still: slurmctld has forgotten), so what holds for all holds for it.
-            if any(job.owner == owner and job.holding and not leaves(job) for job in told.jobs):
+            if taken.done and taken.done < told.asked and taken.given_back(held):
                 del self.taken[owner]
 
     def bound_before(self, moment: float) -> Iterator[Pod]:

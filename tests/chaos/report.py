@@ -72,7 +72,7 @@ def _text(event: Event, subjects: frozenset[str], names: set[str]) -> str:
         case Deed() if event.subject in subjects or event.detail in subjects:
             text = f"load: {event.kind} {event.subject} {event.detail}{' (done)' * event.done}"
         case Fault():
-            text = f"FAULT {event.kind} {event.target} {event.detail}{' is over' * event.over}"
+            text = f"FAULT {event.kind} {event.target} {event.detail}{' is done' * event.done}{' is over' * event.over}"
         case Quiet():
             text = "QUIET is over" if event.over else "QUIET begins"
         case SlurmSilent():

@@ -75,12 +75,13 @@ async def run(folder: Path, plan: Plan) -> Result:
                     break
         result.crashes = made.crashes
         clock = made.history.clock
-        result.events = [
-            *made.history.events,
+        for event in (
             *slurmctld_lines(made.machine.folder / "slurmctld.log", clock),
             *scheduler_lines(folder / "scheduler.log", clock),
             *kubernetes_requests(folder / "api/audit.log", USER, clock),
-        ]
+        ):
+            made.history.add(event)
+        result.events = made.history.events
     return result
 
 

@@ -16,14 +16,16 @@ SOON_FULL = Plan(kills=0, seed=6, warm=15.0, mean=0.1)
 ROOM = Plan(kills=3, seed=7, faults=("forgets",))
 """Only what slurmctld has forgotten is to be pinned, and it forgets what it has just granted: there must be room. With
 this seed the scheduler hears of the first and of the last grant before slurmctld dies, and binds."""
-PLANS = {"P1": ROOM, "P2": SOON_FULL, "P3": SOON_FULL, "P4": SOON_FULL}
+NODES = Plan(kills=4, seed=1, faults=("lose_node",))
+PLANS = {"P1": ROOM, "P1-node": NODES, "P2": SOON_FULL, "P3": SOON_FULL, "P4": SOON_FULL}
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("promise", PLANS)
-async def test_a_planted_fault_is_found(promise: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", PLANS)
+async def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
     """The promise that it breaks is named, and the slice shows whom it concerns."""
-    plan = dataclasses.replace(PLANS[promise], scheduler=(str(PLANTED), promise))
+    plan = dataclasses.replace(PLANS[fault], scheduler=(str(PLANTED), fault))
+    promise, _, _ = fault.partition("-")
     events = ordered((await run(tmp_path, plan)).events)
     breaches = [breach for breach in check(events) if breach.promise == promise]
     assert breaches

@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,12 @@ from chaos.relay import Relay, Streams
 from integration.apiserver import ApiServer, binaries, free_ports
 from integration.images.machine import OURS, Machine
 from integration.proxy import Proxy
+from integration.slurm.lab import LabError
 from kurm.domain.partition import Partition
 from kurm.domain.selection import claim
 from kurm.domain.signals import NODE_SET
-from kurm.kube.resources import NAMESPACES, NODES, Object
+from kurm.kube.errors import KubeError
+from kurm.kube.resources import NAMESPACES, NODES, Key, Object
 from kurm.kube.session import Session
 from kurm.operator.render import partitions as rendering
 from kurm.slurm import nodes as slurm_nodes
@@ -60,6 +63,8 @@ SLURMCTLD, INIT = ("slurmctld", "slurmscriptd"), "slurmctld-init"
 """The programs, as the kernel names them, that a crash ends, and the one that ends with them."""
 INIT_ENDS = 1.0
 """Seconds after which the init is ended, too: slurmctld may not have been there to be killed."""
+API_SECONDS = 30.0
+"""For which a change of a node is tried again while the API server is away."""
 WAIT = 60
 """Seconds after which slurmctld's init opens the partitions without a scheduler."""
 CONFIGURATION = "h1"
@@ -73,6 +78,7 @@ SchedulerParameters=bf_interval=1,sched_interval=1
 # Ended jobs are soon forgotten: less to be told each time, and nobody may rely on them.
 MinJobAge=15
 """
+TRUE = "True"
 ENTRY = ("-m", "kurm.cli")
 """How the scheduler is started; with a planted fault it is started by another program."""
 
@@ -95,6 +101,8 @@ class World:
     names: list[str] = field(default_factory=list)
     crashes: list[int] = field(default_factory=list)
     """Exit statuses of schedulers that ended by themselves."""
+    lost: set[str] = field(default_factory=set)
+    """Nodes that are to be down in Slurm."""
     _scheduler: Process | None = None
     _keeper: "asyncio.Task[None] | None" = None
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(max_workers=1))
@@ -148,6 +156,7 @@ class World:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(0.05)
+        self.fault("kill", "slurmctld", done=True)
 
     async def start_slurmctld(self) -> None:
         """Start its container again; it need not answer yet."""
@@ -160,6 +169,46 @@ class World:
     async def start_slurmrestd(self) -> None:
         """Start it again."""
         await asyncio.to_thread(self.machine.start_rest)
+
+    # Nodes.
+
+    async def lose_node(self, name: str, *, silent: bool) -> None:
+        """Have Slurm take a node for down; `silent`: Kubernetes hears no more of it, either."""
+        self.lost.add(name)
+        if silent:
+            await self._hear(name, "Unknown")
+        with contextlib.suppress(LabError):
+            await self._set_node(name, "down", "reason=chaos")
+
+    async def find_node(self, name: str) -> None:
+        """Have both sides use a node again."""
+        self.lost.discard(name)
+        await self._hear(name, TRUE)
+        await self.resume(name)
+
+    async def resume(self, name: str) -> None:
+        """Have Slurm use a node again, if it does not."""
+        with contextlib.suppress(LabError):  # it does, or slurmctld is away: then it is said again
+            await self._set_node(name, "resume")
+
+    async def _hear(self, name: str, status: str) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {"type": "Ready", "status": status, "lastTransitionTime": now}
+        body = {"status": {"conditions": [ready]}}
+        end = time.monotonic() + API_SECONDS
+        while True:
+            try:
+                await self.kube.patch(NODES.of(Object), Key("", name), body, subresource="status", deadline=3.0)
+            except KubeError:
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(0.3)
+            else:
+                return
+
+    async def _set_node(self, name: str, state: str, *more: str) -> None:
+        words = ("timeout", "3", "scontrol", "update", f"nodename={name}", f"state={state}", *more)
+        await asyncio.to_thread(self.machine.slurm, *words)
 
     # The API server.
 
@@ -258,10 +307,10 @@ class World:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def fault(self, kind: str, target: str, detail: str = "", *, over: bool = False) -> None:
-        """Write down a fault, before it happens; or that it is over."""
+    def fault(self, kind: str, target: str, detail: str = "", *, done: bool = False, over: bool = False) -> None:
+        """Write down a fault, before it happens; or that it is done, or over."""
         at = self.history.clock.of(time.monotonic())
-        self.history.add(Fault(at=at, kind=kind, target=target, detail=detail, over=over))
+        self.history.add(Fault(at=at, kind=kind, target=target, detail=detail, done=done, over=over))
 
     _init_port: int = 0
     _health_port: int = field(default_factory=lambda: free_ports(1)[0])
