@@ -9,6 +9,7 @@ import pytest
 from e2e import demo as shared
 from e2e.command import KURM, run
 from e2e.demo import REPOSITORY, TEST, Demo
+from e2e.tenant import Tenant, tenant
 from kurm.local import cluster
 from kurm.local.charts import Charts
 
@@ -64,3 +65,10 @@ def told(demo: Demo, request: pytest.FixtureRequest) -> Iterator[None]:
         if failures == 0:
             shared.show(demo)
         demo.put_right()
+
+
+@pytest.fixture
+def owner(demo: Demo, told: None) -> Iterator[Tenant]:  # noqa: ARG001 - what failed is shown before it is cleaned up
+    """A service owner with a namespace of their own."""
+    with tenant(demo) as made:
+        yield made

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from e2e.demo import TEST, Demo, within
+from e2e.tenant import Tenant, on, pod
 
 pytestmark = pytest.mark.usefixtures("told")
 
 NODES = ("n1", "n2", "n3", "n4")
 SLURMCTLD = ("exec", "demo-controller-0", "-c", "slurmctld", "--")
 IN_VAIN = "sleep 600"
+UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "operator": "Exists"}
+"""Of a pod that Kubernetes leaves on a node that nobody hears of."""
 LOST = "Slurm has lost the records of 4 of 4 nodes"
 FORGET = "pkill -STOP -x slurmctld; rm -rf /var/spool/slurmctld/state; pkill -KILL -x slurmctld"
 
@@ -85,15 +88,18 @@ def losses(demo: Demo) -> dict[str, str]:
     return {event["metadata"]["uid"]: event["message"].partition(",")[0] for event in found["items"]}
 
 
-def test_a_dead_node_gets_no_jobs_and_comes_back_by_itself(demo: Demo) -> None:
+def test_a_dead_node_gets_no_jobs_and_comes_back_by_itself(demo: Demo, owner: Tenant) -> None:
     """From 40 s on it is drained by the syncer; its job is requeued after `deadAfter`; switched on it is in service.
 
-    Slurm's own SlurmdTimeout is longer than all of it, so nothing here is slurmctld's doing.
+    Slurm's own SlurmdTimeout is longer than all of it, so nothing here is slurmctld's doing. A pod that waits for its
+    node has no job while the node is dead, and one again when it is back.
     """
     found = re.search(r"SlurmdTimeout\s*=\s*(\d+)", demo.ssh("scontrol show config"))
     assert found
     assert int(found[1]) >= 300
     job = started(demo, "n3")
+    owner.apply(pod(demo, "stays", affinity=on(["n3"]), tolerations=[UNREACHABLE]))
+    within(40, owner.running, 1)
     TEST.kurm("node", "stop", "n3")
     begun = time.monotonic()
     within(40, lambda: demo.ssh("sinfo -h -n n3 -o '%T %E'")[:29], "draining kurm: node not ready")
@@ -103,18 +109,27 @@ def test_a_dead_node_gets_no_jobs_and_comes_back_by_itself(demo: Demo) -> None:
     ran = demo.ssh(f"sacct -n -X -P -j {others} -o NodeList").split()
     assert (len(ran), "n3" in ran) == (24, False)
     unknown_since = _unknown_since(demo, "n3")
-    assert (state(demo, job), restarts(demo, job)) == ("RUNNING", 0)
+    assert (state(demo, job), restarts(demo, job), held(owner)) == ("RUNNING", 0, [("RUNNING", "n3")])
     within(120, lambda: restarts(demo, job), 1)
     assert time.time() - unknown_since >= 60
     show("from the loss of power to the requeue", time.monotonic() - begun)
     show("from Ready=Unknown to the requeue", time.time() - unknown_since)
     assert demo.ssh("sinfo -h -n n3 -o %E").startswith("kurm: ")
+    within(10, lambda: held(owner), [])
     TEST.kurm("node", "start", "n3")
     took = within(60, lambda: "n3" in in_service(demo), expected=True)
     show("from the node's being Ready to its service", took)
+    show("from its service to the pod's job", within(10, lambda: held(owner), [("RUNNING", "n3")]))
+    assert (owner.node("stays"), owner.running()) == ("n3", 1)
+    owner.delete("stays")
     assert demo.ssh("srun --nodelist n3 hostname").strip() == "n3"
     demo.end_jobs()
     demo.charts.wait("nodeset/workers", "Ready", within=60)
+
+
+def held(owner: Tenant) -> list[tuple[str, str]]:
+    """Return state and nodes of each job of the tenant's pods."""
+    return [(state, nodes) for _, state, nodes in owner.jobs().values()]
 
 
 def _unknown_since(demo: Demo, node: str) -> float:

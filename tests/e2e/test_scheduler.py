@@ -9,7 +9,7 @@ import pytest
 
 from e2e.command import KURM, run
 from e2e.demo import REPOSITORY, Demo, within
-from e2e.tenant import JOB, NAMESPACE, PAUSE, SLOT, Json, Tenant, annotation, followed, on, pod, spec, tenant
+from e2e.tenant import JOB, NAMESPACE, PAUSE, SLOT, Json, Tenant, annotation, followed, on, pod, spec
 from kurm.local.errors import LocalError
 
 pytestmark = pytest.mark.usefixtures("told")
@@ -25,13 +25,6 @@ STUBBORN = "sleep 3727"
 IDLE_SECONDS = 30
 BEFORE_CRASH = 10
 """slurmctld saves its jobs after 5 s at most, and loses those that are younger."""
-
-
-@pytest.fixture
-def owner(demo: Demo, told: None) -> Iterator[Tenant]:  # noqa: ARG001 - what failed is shown before it is cleaned up
-    """A service owner with a namespace of their own."""
-    with tenant(demo) as made:
-        yield made
 
 
 def batch(demo: Demo, options: str = "--nodes 4 --ntasks-per-node 1 --mem 200") -> str:
