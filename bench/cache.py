@@ -24,6 +24,7 @@ from common import each, machine, percentile
 from rich.console import Console
 from rich.table import Table
 
+from integration import ram
 from kurm.kube.cache import Cache, Change
 from kurm.kube.config import Config
 from kurm.kube.resources import NAMESPACES, PODS, Key, Pod
@@ -252,7 +253,10 @@ async def main(pods: int, events: int, repeats: int) -> None:
     """Make the world, measure, print and keep."""
     from integration.apiserver import ApiServer  # noqa: PLC0415 - the watching process must not load it
 
-    with tempfile.TemporaryDirectory(prefix="kurm-bench-") as folder, ApiServer(Path(folder)).run() as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="kurm-bench-", dir=ram.folder()) as folder,
+        ApiServer(Path(folder)).run() as server,
+    ):
         kubeconfig = server.kubeconfig()
         async with Session(Config.load(kubeconfig), deadline=120) as session:
             version = json.loads(await session.request("GET", "/version"))["gitVersion"]

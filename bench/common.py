@@ -42,3 +42,21 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": packages,
     }
+
+
+class Steal:
+    """What the host has taken of our cores, for others or for our own disk (proc(5), /proc/stat), since last asked."""
+
+    def __init__(self) -> None:
+        self._before = self._ticks()
+
+    def percent(self) -> float:
+        """Return the share of all cores, in percent; 0 where no host tells."""
+        before, self._before = self._before, self._ticks()
+        stolen, whole = (now - then for now, then in zip(self._before, before, strict=True))
+        return round(100 * stolen / max(whole, 1), 2)
+
+    @staticmethod
+    def _ticks() -> tuple[int, int]:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+        return ticks[7], sum(ticks)

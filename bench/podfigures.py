@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from common import percentile
+from common import Steal, percentile
 from podload import EndedError, Load, Shape
 from podworld import Contender, PodWorld, grown
 from process import Daemon
@@ -29,6 +29,8 @@ RECEIVED = re.compile(r'slurm_bytes_total\{.*way="received".*\}$')
 CALLS = re.compile(r'slurm_calls_total\{.*route="(.*?)".*\}$')
 UNCOUNTED = ("leases", "nodes", "slurmclusters", "nodesets")
 """Resources whose writes are not for a pod."""
+KEY_FIGURES = ("p50_ms", "p99_ms", "rate", "steal_percent")
+"""Those that are kept of each round."""
 Figures = dict[str, Any]
 
 
@@ -41,12 +43,27 @@ class Bench:
     samples: int
     drained: int
     figures: list[Figures] = field(default_factory=list)
+    _steal: Steal = field(default_factory=Steal)
 
     def note(self, what: str, contender: Contender, figures: Figures) -> None:
         """Keep figures, and show that they have come."""
         entry = {"what": what, "nodes": len(self.world.names), "scheduler": contender.title, **figures}
+        entry["steal_percent"] = self._steal.percent()
         self.figures.append(entry)
         print(" ".join(f"{key}={value}" for key, value in entry.items()), flush=True)
+
+    def settle(self) -> None:
+        """Of what was measured in rounds keep the round in which the host took least from us, and say how all were."""
+        found: dict[tuple[Any, ...], list[Figures]] = {}
+        for one in self.figures:
+            found.setdefault((one["what"], one["nodes"], one["scheduler"]), []).append(one)
+        self.figures = [calmest(rounds) if len(rounds) > 1 else rounds[0] for rounds in found.values()]
+
+
+def calmest(rounds: list[Figures]) -> Figures:
+    """Return the round with the least steal, with the key figures of all rounds."""
+    kept = {key: [one[key] for one in rounds] for key in KEY_FIGURES if key in rounds[0]}
+    return {**min(rounds, key=lambda one: float(one["steal_percent"])), "rounds": kept}
 
 
 def spread(seconds: list[float]) -> Figures:

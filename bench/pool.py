@@ -26,6 +26,7 @@ from common import each, machine
 from rich.console import Console
 from rich.table import Table
 
+from integration import ram
 from integration.apiserver import ApiServer, binaries, free_ports
 from integration.slurm.lab import Lab
 from kurm.kube.config import Config
@@ -137,7 +138,7 @@ async def come_to_be(kube: Session, slurm: SlurmSession, nodes: int) -> dict[str
 async def main(nodes: int) -> None:
     """Make the world, start both daemons, measure, print and keep."""
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kurm-bench-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kurm-bench-", dir=ram.folder())))
         (folder / "api").mkdir()
         server = stack.enter_context(ApiServer(folder / "api").run())
         lab = stack.enter_context(Lab(folder / "slurm").run())

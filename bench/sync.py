@@ -28,6 +28,8 @@ from rich.table import Table
 from watching import ControllerLog, Kubernetes, until
 from world import World, world
 
+from integration import ram
+
 RESULT = Path(__file__).parent / "results" / "sync.json"
 SMALL = 50
 """Nodes of the cluster with which the cost of one change is compared."""
@@ -320,7 +322,7 @@ async def with_syncer(bench: Bench, work: Callable[[Daemon], Awaitable[T]]) -> T
 async def main(given: argparse.Namespace) -> int:
     """Make the world, measure, print and keep; return the exit status."""
     load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="kurm-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kurm-bench-", dir=ram.folder()) as folder:
         async with (
             world(Path(folder)) as made,
             Kubernetes(made.kube, NAMESPACE, "demo").run() as kubernetes,
