@@ -17,20 +17,41 @@ ARTIFACTS = Path(__file__).parent / "artifacts"
 STATE = Path("/var/lib/kurm/local")
 LONGEST = 2000
 """Letters of a failure that are said once more at the end."""
+LINES = 10
+WIDTH = 240
+"""Of what is printed of each of the cluster's parts: CI keeps the end of all that is printed, and no file."""
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the logs of every test cluster in `artifacts/`, and say where."""
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the logs of every test cluster in `artifacts/`, and say where.
+
+    The first failure's cluster is shown, too, and before anything of it is cleaned up.
+    """
     report = yield
     if report.failed and report.when in {"setup", "call"}:
         kept = ARTIFACTS / item.name
+        shown = item.funcargs.get("demo")
+        if isinstance(shown, Demo):
+            told = shared.told(shown)
+            _keep(told, kept / "cluster.txt")
+            if item.session.testsfailed == 0:
+                report.sections.append(("the cluster", _brief(told)))
         for log in sorted(STATE.glob("test*/machines/*/var/log/*.log")):
             copy = kept / log.relative_to(STATE)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(log, copy)
         report.sections.append(("the machines' logs", f"kept in {kept}"))
     return report
+
+
+def _keep(told: list[list[str]], file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{line}\n" for part in told for line in part))
+
+
+def _brief(told: list[list[str]]) -> str:
+    return "\n".join(line[:WIDTH] for first, *others in told for line in (first, *others[-LINES:]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -57,18 +78,16 @@ def demo() -> Iterator[Demo]:
 
 
 @pytest.fixture
-def told(demo: Demo, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Show the whole cluster when a test fails, the first time, and put it right for the others."""
+def mended(demo: Demo, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Put the cluster right for the others when a test has failed."""
     failures = request.session.testsfailed
     yield
     if request.session.testsfailed > failures:
-        if failures == 0:
-            shared.show(demo)
         demo.put_right()
 
 
 @pytest.fixture
-def owner(demo: Demo, told: None) -> Iterator[Tenant]:  # noqa: ARG001 - what failed is shown before it is cleaned up
+def owner(demo: Demo, mended: None) -> Iterator[Tenant]:  # noqa: ARG001 - its own things go before the cluster's
     """A service owner with a namespace of their own."""
     with tenant(demo) as made:
         yield made

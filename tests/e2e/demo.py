@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from kurm.local.errors import LocalError
 
 REPOSITORY = Path(__file__).parents[2]
 TEST = Local("test")
-LINES = 15
-"""Of each thing that is shown of a failed test."""
 RENDERED = (
     "statefulsets,deployments,services,configmaps,secrets,persistentvolumeclaims,serviceaccounts,roles,rolebindings"
 )
@@ -55,6 +52,21 @@ class Demo:
         found = self.kubectl("get", "pods", "-l", f"app.kubernetes.io/component={component}", "-o", "json")
         items: list[dict[str, Any]] = json.loads(found)["items"]
         return items
+
+    def restarts(self, component: str) -> int:
+        """Return how often the containers of a component's pods have been started again."""
+        return sum(one["restartCount"] for pod in self.pods(component) for one in pod["status"]["containerStatuses"])
+
+    def kill(self, component: str, *argv: str) -> None:
+        """Run what kills a component's container from within it; return when Kubernetes has started it again.
+
+        How the command itself ends says nothing: the container's init takes it along if that is the faster of the two.
+        """
+        pod = self.pods(component)[0]
+        before = self.restarts(component)
+        with contextlib.suppress(LocalError):
+            self.kubectl("exec", pod["metadata"]["name"], "-c", pod["spec"]["containers"][0]["name"], "--", *argv)
+        within(60, lambda: self.restarts(component) > before, expected=True)
 
     def end_jobs(self) -> None:
         """Cancel all jobs and wait until Slurm has forgotten none of them as running."""
@@ -103,13 +115,14 @@ def within(seconds: float, look: Callable[[], Any], expected: Any) -> float:
     return seconds
 
 
-def show(demo: Demo) -> None:
-    """Print what a failed test would need: resources, events, the daemons' last words, Slurm's own view."""
+def told(demo: Demo) -> list[list[str]]:
+    """Return what a failed test would need, line by line: resources, events, the daemons' last words, Slurm's view."""
     each = "{range .status.conditions[*]} {.type}={.status}:{.message}{end}"
     conditions = f"{{range .items[*]}}{{.metadata.name}}{each}{{'\\n'}}{{end}}"
-    for argv in (
-        ("get", "slurmclusters,nodesets,pods,nodes", "-o", "wide"),
-        ("get", "slurmclusters,nodesets,pods", "-o", f"jsonpath={conditions}"),
+    asked = (
+        ("get", "slurmclusters,nodesets,nodes", "-o", "wide"),
+        ("get", "pods", "-o", "wide"),
+        ("get", "slurmclusters,nodesets", "-o", f"jsonpath={conditions}"),
         ("get", "events", "--sort-by=.lastTimestamp"),
         ("logs", "-l", "app.kubernetes.io/component=controller", "--tail=30"),
         ("logs", "-l", "app.kubernetes.io/component=syncer", "-c", "syncer", "--tail=30"),
@@ -119,9 +132,11 @@ def show(demo: Demo) -> None:
         ("get", "events", "--namespace=tenant", "--sort-by=.lastTimestamp"),
         ("logs", "-l", "app.kubernetes.io/component=slurmd", "--prefix", "--tail=10"),
         ("logs", "--namespace=kurm-system", "-l", "app.kubernetes.io/component=operator", "--tail=30"),
-    ):
+    )
+    found = []
+    for argv in asked:
         with contextlib.suppress(LocalError):
-            told = demo.kubectl(*argv).splitlines()[-LINES:]
-            sys.stdout.write("\n".join([f"--- kubectl {' '.join(argv)}", *told, ""]))
+            found.append([f"--- kubectl {' '.join(argv)}", *demo.kubectl(*argv).splitlines()])
     with contextlib.suppress(LocalError):
-        sys.stdout.write(demo.ssh("sinfo -N -l; squeue -l; scontrol show nodes"))
+        found.append(["--- Slurm", *demo.ssh("sinfo -N -l; squeue -l; scontrol --oneliner show nodes").splitlines()])
+    return found

@@ -8,7 +8,7 @@ import pytest
 from e2e.demo import Demo, within
 from e2e.tenant import Json, Tenant, on, pod
 
-pytestmark = pytest.mark.usefixtures("told")
+pytestmark = pytest.mark.usefixtures("mended")
 
 PROVISIONER = "kurm.dev/local"
 NOBODY = "kubernetes.io/no-provisioner"

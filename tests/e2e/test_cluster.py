@@ -14,7 +14,7 @@ from kurm.local.login import Login
 
 MISSING = "localhost/kurm/controller:no-such-tag"
 
-pytestmark = pytest.mark.usefixtures("told")
+pytestmark = pytest.mark.usefixtures("mended")
 
 
 def test_the_demo_shows_three_nodes_and_success(demo: Demo) -> None:
@@ -74,8 +74,7 @@ def test_available_is_false_while_slurmctld_is_killed(demo: Demo) -> None:
     within(30, lambda: demo.ssh(f"squeue -h -j {job} -o %T").strip(), "RUNNING")
     time.sleep(10)  # slurmctld saves its jobs after 5 s at most, and loses what is younger
     since = demo.condition("slurmcluster/demo", "Available")["lastTransitionTime"]
-    pod = demo.pods("controller")[0]["metadata"]["name"]
-    demo.kubectl("exec", pod, "-c", "slurmctld", "--", "pkill", "-KILL", "-x", "slurmctld")
+    demo.kill("controller", "pkill", "-KILL", "-x", "slurmctld")
 
     def again() -> bool:
         now = demo.condition("slurmcluster/demo", "Available")

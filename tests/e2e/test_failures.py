@@ -10,7 +10,7 @@ import pytest
 from e2e.demo import TEST, Demo, within
 from e2e.tenant import Tenant, on, pod
 
-pytestmark = pytest.mark.usefixtures("told")
+pytestmark = pytest.mark.usefixtures("mended")
 
 NODES = ("n1", "n2", "n3", "n4")
 SLURMCTLD = ("exec", "demo-controller-0", "-c", "slurmctld", "--")
@@ -72,14 +72,8 @@ def answers(demo: Demo) -> bool:
 
 def killed(demo: Demo, how: str = "pkill -KILL -x slurmctld") -> None:
     """Kill slurmctld, and return when another one answers in its place."""
-    before = _slurmctld(demo)
-    demo.kubectl(*SLURMCTLD, "sh", "-c", how)
-    within(60, lambda: _slurmctld(demo) != before and answers(demo), expected=True)
-
-
-def _slurmctld(demo: Demo) -> tuple[str, int]:
-    found = demo.pods("controller")[0]
-    return found["metadata"]["uid"], found["status"]["containerStatuses"][0]["restartCount"]
+    demo.kill("controller", "sh", "-c", how)
+    within(60, lambda: answers(demo), expected=True)
 
 
 def losses(demo: Demo) -> dict[str, str]:

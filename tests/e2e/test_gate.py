@@ -40,7 +40,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 """What the scheduler asks of Slurm for a pod, by hand."""
 
-pytestmark = pytest.mark.usefixtures("told", "clean")
+pytestmark = pytest.mark.usefixtures("mended", "clean")
 
 
 @dataclass(frozen=True)

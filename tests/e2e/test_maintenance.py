@@ -16,7 +16,7 @@ from e2e.demo import Demo, within
 from kurm.local.charts import NAMESPACE
 from kurm.local.images import reference
 
-pytestmark = pytest.mark.usefixtures("told")
+pytestmark = pytest.mark.usefixtures("mended")
 MISSING = "localhost/kurm/slurmd:no-such-tag"
 SLURMD = "app.kubernetes.io/component=slurmd"
 STREAM = (

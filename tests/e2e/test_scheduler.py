@@ -12,7 +12,7 @@ from e2e.demo import REPOSITORY, Demo, within
 from e2e.tenant import JOB, NAMESPACE, PAUSE, SLOT, Json, Tenant, annotation, followed, on, pod, spec
 from kurm.local.errors import LocalError
 
-pytestmark = pytest.mark.usefixtures("told")
+pytestmark = pytest.mark.usefixtures("mended")
 
 NODES = ("n1", "n2", "n3", "n4")
 KILL_ALL = """import os
@@ -340,9 +340,8 @@ def cpu_seconds(demo: Demo) -> float:
 
 def test_a_scheduler_that_is_killed_amid_its_work_loses_and_doubles_nothing(demo: Demo, owner: Tenant) -> None:
     """Killed while four pods are to be bound: each is bound once, and has exactly one job."""
-    name = scheduler(demo)["metadata"]["name"]
     owner.apply(deployment(demo, 4))
-    demo.kubectl("exec", name, "-c", "scheduler", "--", "python3", "-c", KILL_ALL)
+    demo.kill("scheduler", "python3", "-c", KILL_ALL)
     within(40, lambda: owner.running("app=web"), 4)
     found = {annotation(one, JOB): one["spec"]["nodeName"] for one in owner.pods("app=web")}
     within(15, lambda: {job: nodes for job, (_, _, nodes) in owner.jobs().items()}, found)
@@ -357,10 +356,8 @@ def test_slurmctld_killed_just_after_pods_were_bound_gives_nothing_of_theirs_awa
     time.sleep(BEFORE_CRASH)
     owner.apply(deployment(demo, 3))
     within(8, lambda: sum(bool(one["spec"].get("nodeName")) for one in owner.pods("app=web")), 3)
-    before = demo.pods("controller")[0]["status"]["containerStatuses"][0]["restartCount"]
-    owner.slurm("pkill", "-KILL", "-x", "slurmctld")
     places = {one["metadata"]["uid"]: one["spec"]["nodeName"] for one in owner.pods("app=web")}
-    within(60, lambda: demo.pods("controller")[0]["status"]["containerStatuses"][0]["restartCount"], before + 1)
+    demo.kill("controller", "pkill", "-KILL", "-x", "slurmctld")
     within(30, lambda: held(owner), sorted(places.values()))
     free = set(NODES) - set(places.values())
     within(40, lambda: demo.ssh("squeue -h -t R -u researcher -o %N").split(), sorted(free))
