@@ -200,7 +200,7 @@ class Scheduler:
 
     def _heard(self, events: Sequence[JobEvent]) -> None:
         self.room.heard(events)
-        self.placer.heard(events)
+        self.placer.nudge.heard(events)
 
     def _look_at_waiting(self) -> None:
         """Look at all that wait, once for all changes of a moment."""
