@@ -1,7 +1,7 @@
 """What is read of both sides for one pod, and what the scheduler's own pure decisions say of it now."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kurm.cli import queuedjob
 from kurm.cli.errors import CommandError
@@ -12,7 +12,7 @@ from kurm.cli.view import CLUSTERS, SlurmCluster, View, condition, read
 from kurm.domain import gres, noderecord
 from kurm.domain.asks import Ask, RefusedError, Rules
 from kurm.domain.feasibility import Node
-from kurm.domain.gangs import Owner, gather, job_of, owner_of, rank
+from kurm.domain.gangs import Owner, finished, gather, job_of, owner_of, rank
 from kurm.domain.placing import Placing
 from kurm.domain.podresources import NOTHING, Resources, requests
 from kurm.domain.podspec import host_ports
@@ -22,7 +22,7 @@ from kurm.kube import resources as kube
 from kurm.kube.errors import Forbidden, NotFound
 from kurm.kube.resources import Key
 from kurm.kube.session import Session
-from kurm.scheduler.objects import JOBS, OWN_PODS, Pod
+from kurm.scheduler.objects import JOBS, OWN_PODS, BatchJob, Pod
 
 
 async def look(session: Session, namespace: str, name: str) -> Story:
@@ -67,9 +67,10 @@ class _Look:
         refused, wanted, gang, nodes, owner = "", None, None, None, None
         try:
             ask = self._rules.ask(self._pod)
-            owner = await self._owner()
+            job = await self._job()
+            owner = owner_of(self._pod, job.spec if job else None)
             wanted = _wanted(ask)
-            gang = await self._gang(owner, ask)
+            gang = await self._gang(owner, ask, finished(job.status) if job else frozenset())
             nodes = await self._nodes(ask, owner)
         except RefusedError as error:
             refused = str(error)
@@ -84,24 +85,24 @@ class _Look:
             unknown=self._unknown,
         )
 
-    async def _owner(self) -> Owner:
+    async def _job(self) -> BatchJob | None:
+        """Return the Job that the pod has a rank of, None for none."""
         uid = job_of(self._pod)
         if not uid:
-            return owner_of(self._pod)
+            return None
         found = next(one for one in self._pod.metadata.owner_references if one.uid == uid)
-        job = await self._session.get(JOBS, Key(self._pod.metadata.namespace, found.name))
-        return owner_of(self._pod, job.spec)
+        return await self._session.get(JOBS, Key(self._pod.metadata.namespace, found.name))
 
-    async def _gang(self, owner: Owner, ask: Ask) -> Gang | None:
+    async def _gang(self, owner: Owner, ask: Ask, ended: Collection[int]) -> Gang | None:
         """Return the gang, None for a pod alone. Raises RefusedError if its pods do not go together."""
         if owner.size == 1:
             return None
         here = await self._session.list(OWN_PODS, namespace=self._pod.metadata.namespace)
         members = [one for one in here if not one.over and not one.leaving and self._same(one)]
-        gather(owner, [(one, ask if one == self._pod else self._rules.ask(one)) for one in members])
+        gather(owner, [(one, ask if one == self._pod else self._rules.ask(one)) for one in members], ended)
         names = tuple(sorted(one.metadata.name for one in members))
         what = "Job" if owner.indexed else "gang"
-        return Gang(f"{what} {owner.namespace}/{owner.name}", owner.size, names, _missing(owner, members))
+        return Gang(f"{what} {owner.namespace}/{owner.name}", owner.size, names, _missing(owner, members, ended))
 
     def _same(self, other: Pod) -> bool:
         """Whether a pod of the namespace belongs to the same gang: by its Job, or by its annotations."""
@@ -181,11 +182,11 @@ def _wanted(ask: Ask) -> Wanted:
     )
 
 
-def _missing(owner: Owner, there: Sequence[Pod]) -> str:
+def _missing(owner: Owner, there: Sequence[Pod], ended: Collection[int]) -> str:
     """Say which pods of a gang are missing: of a Job by their ranks, of others by their number."""
     if not owner.indexed:
         missing = owner.size - len(there)
         return f"{missing} more with the annotation slurm.kurm.dev/gang: {owner.name}" if missing > 0 else ""
-    ranks = {rank(pod) for pod in there}
+    ranks = {rank(pod) for pod in there} | set(ended)
     missing_ranks = ", ".join(str(one) for one in range(owner.size) if one not in ranks)
     return f"those of index {missing_ranks}" if missing_ranks else ""

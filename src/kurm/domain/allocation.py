@@ -133,7 +133,7 @@ def _choose(seen: Snapshot) -> tuple[tuple[Job, ...], list[Instruction]]:
     none_bound = not needed
     for job in sorted((job for job in seen.jobs or () if job.phase is not Phase.ENDING), key=best_first):
         covers = _covers(job, needed)
-        if covers or none_bound:
+        if covers or none_bound or _stands_by(seen, job, kept):
             needed -= covers
             none_bound = False
             kept.append(job)
@@ -141,13 +141,27 @@ def _choose(seen: Snapshot) -> tuple[tuple[Job, ...], list[Instruction]]:
             ended.append(Cancel(job.id, "another job stands for the same pods"))
     # Of a gang's own job each slot is for a pod. One that has some too many, and others too few, slurmctld has revived.
     bound = Counter(pod.node for pod in _bound(seen))
-    strays = [job for job in kept if needed and _stray(job, bound)]
+    strays = [job for job in kept if needed and _stray(seen, job, bound, needed)]
     ended += [Cancel(job.id, "it is of an earlier life of its gang") for job in strays]
     return tuple(job for job in kept if job not in strays), ended
 
 
-def _stray(job: Job, bound: Counter[str]) -> bool:
-    return job.phase is Phase.RUNNING and not job.pinned and bool(Counter(_slots(job)) - bound)
+def _stands_by(seen: Snapshot, job: Job, kept: list[Job]) -> bool:
+    """Whether a pin is for those who come in the place of a gang's pods: it has no more slots than all of them need."""
+    held = sum(sum(_slots(one).values()) for one in (job, *kept))
+    return job.pinned and job.phase is Phase.RUNNING and held <= seen.wanted - seen.finished
+
+
+def _stray(seen: Snapshot, job: Job, bound: Counter[str], needed: Counter[str]) -> bool:
+    """Whether a job has to end before the pods that it has no slots for can have some.
+
+    A pin is one if it has too few for its node: its name is that of the pin that is needed. Whether it has too many
+    matters only behind the gate: where Slurm gives out nodes, others might come before the pin that replaces it.
+    """
+    too_many = bool(Counter(_slots(job)) - bound)
+    if job.phase is not Phase.RUNNING or not job.pinned:
+        return job.phase is Phase.RUNNING and too_many
+    return not needed.keys().isdisjoint(_slots(job)) or (too_many and not seen.open)
 
 
 def _covers(job: Job, needed: Counter[str]) -> Counter[str]:
@@ -299,19 +313,19 @@ def _bind(seen: Snapshot, job: Job) -> Iterator[Instruction]:
     unfit = tuple(node for node in slots if node in seen.unfit)
     if unfit:
         yield Cancel(job.id, f"node {unfit[0]}: {seen.unfit[unfit[0]]}", avoid=unfit)
-    elif len(waiting) < seen.wanted or sum(slots.values()) < seen.wanted:
+    elif len(waiting) < seen.wanted - seen.finished or sum(slots.values()) < seen.wanted:
         yield Cancel(job.id, "it does not fit its pods any more")
     elif seen.now - job.granted_at > BIND_WITHIN:
         yield Cancel(job.id, f"its pods could not be bound in {BIND_WITHIN:g} s")
     else:
-        yield from _assign(waiting, _free(seen, [job]))
+        yield from _assign(seen, _free(seen, [job]))
 
 
 def _join(seen: Snapshot, jobs: list[Job]) -> Iterator[Instruction]:
     """Give the free slots of a gang of which some are bound to those that are not, or undo it all in time."""
     free = _free(seen, [job for job in jobs if job.phase is Phase.RUNNING])
     free = {slot: place for slot, place in free.items() if place[1] not in seen.unfit}
-    yield from _assign(_waiting(seen), free)
+    yield from _assign(seen, free)
     yield from _whole(seen, jobs)
     if not free:
         yield Tell("GangIncomplete", "waits for a slot of its gang: the pods that have them are not gone")
@@ -322,7 +336,7 @@ def _whole(seen: Snapshot, jobs: list[Job]) -> Iterator[Instruction]:
     if seen.partial_since is None:
         return
     held = sum(sum(_slots(job).values()) for job in jobs if job.phase is Phase.RUNNING)
-    left = seen.partial_since + (REPLACE_WITHIN if held >= seen.wanted else LOST_WITHIN) - seen.now
+    left = seen.partial_since + (REPLACE_WITHIN if held >= seen.wanted - seen.finished else LOST_WITHIN) - seen.now
     if left > 0:
         yield Wait(left, "the gang is not whole yet")
     else:
@@ -341,15 +355,16 @@ def _free(seen: Snapshot, jobs: list[Job]) -> dict[int, tuple[int, str]]:
     return free
 
 
-def _assign(waiting: list[Pod], free: dict[int, tuple[int, str]]) -> Iterator[Instruction]:
-    """Bind pods to free slots: one with a rank to its own or to none, others in their order to what is left."""
-    left = dict(free)
-    ranked = [(pod, pod.rank) for pod in waiting if pod.rank in left]
-    for pod, slot in ranked:
-        if (place := left.pop(slot, None)) is not None:
-            yield Bind(pod.uid, place[0], place[1], slot)
-    for pod in waiting:
-        if pod.rank < 0 and left:
-            slot = next(iter(left))
+def _assign(seen: Snapshot, free: dict[int, tuple[int, str]]) -> Iterator[Instruction]:
+    """Bind pods to free slots: one with a rank to its own, once nobody has that; others in their order to what is left.
+
+    The slots of a gang that was pinned again are of several jobs, in whatever order, and no rank's own: there a pod
+    with a rank takes any, under its rank. Else it would wait for ever for a number that there is not.
+    """
+    left, held = dict(free), {pod.rank for pod in _bound(seen)}
+    for pod in sorted(_waiting(seen), key=lambda pod: pod.rank not in left):
+        if left and (pod.rank < 0 or pod.rank not in held):
+            slot = pod.rank if pod.rank in left else next(iter(left))
             job, node = left.pop(slot)
-            yield Bind(pod.uid, job, node, slot)
+            held.add(pod.rank)
+            yield Bind(pod.uid, job, node, slot if pod.rank < 0 else pod.rank)

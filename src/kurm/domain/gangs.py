@@ -12,12 +12,12 @@ Which slot each of them gets is a part of an allocation's life (`allocation`).
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from kurm.domain.asks import GANG, GANG_SIZE, Ask, RefusedError
-from kurm.domain.podspec import JobSpec, Pod
+from kurm.domain.podspec import JobSpec, JobStatus, Pod
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation of an Indexed Job's pod: its rank (Kubernetes, "Jobs")."""
@@ -97,8 +97,18 @@ def rank(pod: Pod) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def gather(owner: Owner, pods: Sequence[tuple[Pod, Ask]]) -> Gathered:
-    """Return what the pods of an owner ask together, and whether all are there.
+def finished(status: JobStatus) -> frozenset[int]:
+    """Return the ranks of an Indexed Job for which no pod is made any more: they have succeeded, or failed for good."""
+    found = set[int]()
+    for text in (status.completed_indexes, status.failed_indexes):
+        for interval in text.split(",") if text else ():
+            first, _, last = interval.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def gather(owner: Owner, pods: Sequence[tuple[Pod, Ask]], ended: Collection[int] = ()) -> Gathered:
+    """Return what the pods of an owner ask together, and whether all are there but those of the ranks in `ended`.
 
     `pods`: at least one; none that has ended or is on its way out. Those beyond the size of the gang get no slot.
     Raises RefusedError, which names the pod that asks otherwise, and in what.
@@ -114,9 +124,9 @@ def gather(owner: Owner, pods: Sequence[tuple[Pod, Ask]]) -> Gathered:
             model = next(name.metadata.name for name, other in named if other == usual)
             clause = _difference(pod.metadata.name, one, model, usual)
             raise RefusedError(f"gang {owner.name}: {clause}: the pods of a gang must ask the same")
-    there = len({rank(pod) for pod, _ in named}) if owner.indexed else len(named)
-    if there < owner.size:
-        return Gathered(usual, f"{there} of {owner.size} pods of gang {owner.name} are there")
+    there = len({rank(pod) for pod, _ in named} - set(ended)) if owner.indexed else len(named)
+    if there < owner.size - len(ended):
+        return Gathered(usual, f"{there} of {owner.size - len(ended)} pods of gang {owner.name} are there")
     return Gathered(usual)
 
 

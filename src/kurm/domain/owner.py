@@ -84,6 +84,8 @@ class Snapshot:
     """None: it is not known what Slurm knows."""
     wanted: int = 1
     """Slots: how many pods it has when it is whole."""
+    finished: int = 0
+    """How many of these pods have ended for good: none comes in their place, and nobody needs their slots."""
     epoch: str = ""
     """slurmctld's present life."""
     ended: Mapping[int, str] = field(default_factory=dict)

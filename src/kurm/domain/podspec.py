@@ -171,6 +171,13 @@ class JobSpec(Spec):
     completion_mode: str = "NonIndexed"
 
 
+class JobStatus(Spec):
+    """batch/v1 JobStatus, as far as it says which pods of an Indexed Job are not made any more: "0,2-4"."""
+
+    completed_indexes: str = ""
+    failed_indexes: str = ""
+
+
 def claims(pod: Pod) -> tuple[str, ...]:
     """Return the names of the PersistentVolumeClaims that the pod uses, in its namespace; ephemeral ones, too."""
     found = []

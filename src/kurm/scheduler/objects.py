@@ -8,7 +8,7 @@ import msgspec
 from kurm.domain import signals
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.partition import Partition
-from kurm.domain.podspec import JobSpec, PodSpec
+from kurm.domain.podspec import JobSpec, JobStatus, PodSpec
 from kurm.domain.schedulerspec import Scheduler
 from kurm.domain.spec import GROUP, VERSION
 from kurm.kube.resources import NODES, PODS, Condition, Narrow, Object, Resource
@@ -111,6 +111,7 @@ class BatchJob(Object):
     """A Job of Kubernetes, which may make a gang of its pods."""
 
     spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
 
 
 class NodeSet(Object):

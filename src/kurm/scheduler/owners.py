@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kurm.domain.asks import RefusedError
-from kurm.domain.gangs import Owner, job_of, natural, owner_of, rank
+from kurm.domain.gangs import Owner, finished, job_of, natural, owner_of, rank
 from kurm.kube.cache import Change
 from kurm.scheduler.objects import BatchJob, Node, Pod
 from kurm.scheduler.pool import Pool, is_guest
@@ -23,6 +23,8 @@ class Members:
     foreign: bool = False
     """Whether another scheduler has placed them."""
     pods: dict[str, Pod] = field(default_factory=dict)
+    finished: frozenset[int] = frozenset()
+    """The ranks for which its Job makes no pod any more."""
     ghosts: frozenset[str] = frozenset()
     """Those of `pods` that nobody sees any more, and whose containers may still run."""
     problem: str = ""
@@ -129,15 +131,21 @@ class Owners:
                 self._heed(Change(pod.key, None, pod), foreign=True)
 
     def _heed_job(self, change: Change[BatchJob]) -> None:
-        """File the pods that have come before their Job."""
-        if change.new is not None:
-            for uid, pod in self._homeless.pop(change.new.metadata.uid, {}).items():
-                self._heed(Change(pod.key, None, pod), foreign=False)
-                self._since.setdefault(uid, asyncio.get_running_loop().time())
+        """File the pods that have come before their Job, and heed which it makes no more."""
+        if change.new is None:
+            return
+        owner = change.new.metadata.uid
+        for uid, pod in self._homeless.pop(owner, {}).items():
+            self._heed(Change(pod.key, None, pod), foreign=False)
+            self._since.setdefault(uid, asyncio.get_running_loop().time())
+        members = self._members.get(owner)
+        if members is not None and members.finished != (now := finished(change.new.status)):
+            members.finished = now
+            self._look_at(owner)
 
     def _file(self, pod: Pod, *, foreign: bool) -> str:
         """Return to whom a new pod belongs; nobody while its Job is not known."""
-        metadata, problem = pod.metadata, ""
+        metadata, problem, ended = pod.metadata, "", frozenset[int]()
         found = Owner(metadata.uid, metadata.namespace, metadata.name)
         if not foreign:
             uid = job_of(pod)
@@ -147,11 +155,12 @@ class Owners:
                 return ""
             try:
                 found = owner_of(pod, job.spec if job else None)
+                ended = finished(job.status) if job and found.indexed else ended
             except RefusedError as error:
                 problem = str(error)
         self._of[metadata.uid] = found.id
         self._since[metadata.uid] = asyncio.get_running_loop().time()
-        self._members.setdefault(found.id, Members(found, foreign=foreign, problem=problem))
+        self._members.setdefault(found.id, Members(found, foreign=foreign, finished=ended, problem=problem))
         return found.id
 
     def _vanished(self, pod: Pod) -> None:

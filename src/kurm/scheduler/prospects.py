@@ -59,7 +59,8 @@ class Prospects:
             refused = Obstacle("Refused", members.problem)
             return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
         try:
-            gathered = gather(owner, [(pod, self._terrain.rules.ask(pod)) for pod in staying])
+            asks = [(pod, self._terrain.rules.ask(pod)) for pod in staying]
+            gathered = gather(owner, asks, members.finished)
         except RefusedError as error:
             refused = Obstacle("Refused", str(error))
             return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)

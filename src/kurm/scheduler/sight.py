@@ -120,12 +120,13 @@ class Sight:
             obstacle, room = self._obstacle(owner, now) or wish.obstacle, self._prospects.room(wish)
             unfit = dict.fromkeys(self._avoided(owner), "it could not be used a moment ago")
             unfit |= self._unfit(wish, there[0], pods, known or ())  # says why, where that is known
-        size = members.owner.size if members is not None else 1
+        size, finished = (members.owner.size, len(members.finished)) if members is not None else (1, 0)
         around = _nodes(pods, known or ())
         seen = Snapshot(
             pods,
             known,
             wanted=size,
+            finished=finished,
             epoch=self._ledger.epoch,
             ended=self._ledger.ended(owner),
             nodes={node: self._pool.health(node) for node in around},
@@ -137,7 +138,7 @@ class Sight:
             open=self._ledger.open,
             room=room,
             problem=self._ledger.problem or "what Slurm holds is being read",
-            partial_since=self._partial_since(owner, pods, known or (), size) if size > 1 else None,
+            partial_since=self._partial_since(owner, pods, known or (), size - finished) if size > 1 else None,
             force=self._pool.settings.terminating_forever == "delete",
             now=now,
         )
@@ -180,7 +181,7 @@ class Sight:
         )
 
     def _partial_since(self, owner: str, pods: Iterable[owners.Pod], known: Iterable[Job], size: int) -> float | None:
-        """Return since when a gang is not whole that we have bound in part, or that slurmctld knows in part."""
+        """Return since when a gang of so many is not whole that we have bound in part, or that Slurm knows in part."""
         bound, waits = sum(1 for pod in pods if pod.node), any(not pod.node for pod in pods)
         held = sum(sum((job.slots or {}).values()) for job in known)
         if owner in self._gangs and bound >= size:

@@ -198,8 +198,9 @@ class Stage:
         scheduler: str = "",
         gpus: int = 0,
         claim: str = "",
+        job: Object | None = None,
     ) -> None:
-        """Make a pod; with a node one that somebody else has bound."""
+        """Make a pod; with a node one that somebody else has bound, with a Job one of that Job's."""
         container: dict[str, Any] = {"name": "main", "image": "none"}
         container["resources"] = {"requests": {"cpu": cpu, "memory": "100Mi"}}
         if gpus:
@@ -208,7 +209,10 @@ class Stage:
         if claim:
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
         spec |= {"terminationGracePeriodSeconds": 5} | ({"nodeName": node} if node else {})
-        metadata = {"name": name, "namespace": self.place, "annotations": dict(annotations or {})}
+        metadata: dict[str, Any] = {"name": name, "namespace": self.place, "annotations": dict(annotations or {})}
+        if job is not None:
+            owner = {"name": job.metadata.name, "uid": job.metadata.uid, "controller": True}
+            metadata["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", **owner}]
         await self.kube.create(PODS, {"metadata": metadata, "spec": spec})
 
     async def gang(self, name: str, size: int, *, cpu: str = "1") -> None:

@@ -148,13 +148,19 @@ async def test_a_replaced_pod_of_a_gang_takes_its_slot(stage: Stage) -> None:
 
 
 async def test_a_gang_is_pinned_node_by_node(stage: Stage) -> None:
-    """One job for three pods is forgotten; afterwards there is a job for each of its nodes."""
+    """One job for three pods is forgotten; afterwards there is a job for each of its nodes, and for who comes there."""
     async with stage.scheduler():
         await stage.gang("ring", 3, cpu="4")
         ring = [f"ring-{number}" for number in range(3)]
         await until(lambda: stage.bound(*ring), 3)
         await stage.crash_slurmctld()
         await until(lambda: _names(stage), {f"ring@{node}" for node in stage.nodes})
+        before, place = await stage.jobs(), await stage.node_of("ring-1")
+        await stage.end("ring-1")
+        words = {"slurm.kurm.dev/gang": "ring", "slurm.kurm.dev/gang-size": "3"}
+        await stage.pod("ring-1", cpu="4", annotations=words)
+        await until(lambda: stage.node_of("ring-1"), place)
+        assert before == await stage.jobs()
 
 
 async def test_a_foreign_pod_on_the_pool_has_its_share(stage: Stage) -> None:

@@ -33,6 +33,8 @@ class World:
         self.now = 0.0
         self.slurm, self.memory = Slurm(), Memory()
         self.pods: dict[str, Bound] = {}
+        self.finished: dict[str, set[int]] = {owner: set() for owner in OWNERS}
+        """Ranks of which a pod has ended for good; none of them when all have, since the next Job is another owner."""
         self.health = dict.fromkeys(NODES, Health.WELL)
         self.serial = 0
 
@@ -40,7 +42,7 @@ class World:
 
     def create(self, owner: str) -> None:
         """Have a controller make the next pod of an owner, if one is missing."""
-        ranks = {pod.rank for pod in self.pods.values() if pod.owner == owner}
+        ranks = {pod.rank for pod in self.pods.values() if pod.owner == owner} | self.finished[owner]
         missing = [rank for rank in range(OWNERS[owner]) if rank not in ranks]
         if missing:
             self.serial += 1
@@ -59,6 +61,16 @@ class World:
         pod = self._pick(number)
         if pod is not None and pod.node and self.health[pod.node] is Health.WELL:
             del self.pods[pod.uid]
+
+    def succeed(self, number: int) -> None:
+        """Have a kubelet say that a bound pod has ended for good: no other comes in its place."""
+        pod = self._pick(number)
+        if pod is not None and pod.node and self.health[pod.node] is Health.WELL:
+            del self.pods[pod.uid]
+            done = self.finished[pod.owner]
+            done.add(pod.rank)
+            if len(done) == OWNERS[pod.owner]:
+                done.clear()
 
     def scancel(self, number: int) -> None:
         """Cancel a job of ours, as an administrator may."""
@@ -208,9 +220,9 @@ class World:
             for pod in self.pods.values()
             if pod.owner == owner
         )
-        size = OWNERS[owner]
+        size, finished = OWNERS[owner], len(self.finished[owner])
         bound = sum(1 for pod in pods if pod.node)
-        if 0 < bound < size:
+        if 0 < bound < size - finished:
             memory.partial.setdefault(owner, self.now)
         else:
             memory.partial.pop(owner, None)
@@ -218,6 +230,7 @@ class World:
             pods,
             jobs,
             wanted=size,
+            finished=finished,
             epoch=memory.epoch,
             ended={job: how for job, (whose, how) in memory.ended.items() if whose == owner},
             nodes=self.health,
@@ -229,7 +242,7 @@ class World:
             partial_since=memory.partial.get(owner),
             now=self.now,
         )
-        if len(pods) < size and not any(pod.node for pod in pods):
+        if len(pods) < size - finished and not any(pod.node for pod in pods):
             return replace(seen, obstacle=_INCOMPLETE)
         return seen
 
@@ -372,8 +385,11 @@ class World:
             if not pods and jobs:
                 raise BrokenPromiseError(f"P4: nobody gives back what {owner} holds: {jobs}")
             waiting = [pod for pod in pods if not pod.node]
-            if len(pods) == size and waiting and (free >= size or not jobs):
+            whole = len(pods) == size - len(self.finished[owner])
+            if whole and waiting and (free >= size or not jobs):
                 raise BrokenPromiseError(f"P4: {owner} waits with {free} slots free and jobs {jobs}: {waiting}")
+            if whole and waiting and held - bound:
+                raise BrokenPromiseError(f"P4: {owner} waits beside free slots of its own: {dict(held)}: {pods}")
             if len(jobs) > 1 and not any(job.pinned for job in jobs):
                 raise BrokenPromiseError(f"P2: {owner} has several jobs: {jobs}")
 

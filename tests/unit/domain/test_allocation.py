@@ -179,6 +179,42 @@ def test_a_replacement_takes_the_free_slot() -> None:
     assert [Bind("d", 7, "n1", 1)] == decide(replace(GRANTED, pods=pods))
 
 
+def test_a_replacement_in_a_gang_that_was_pinned_again_takes_what_is_free_under_its_rank() -> None:
+    """Pins come in any order, so the slots' numbers are no ranks; who has the rank is waited for all the same."""
+    others = (Pod("a", "n1", 9, "e", rank=0), Pod("b", "n2", 8, "e", rank=1))
+    pins = (
+        Job(8, Phase.RUNNING, ("n2",), {"n2": 2}, pinned=True),
+        Job(9, Phase.RUNNING, ("n1",), {"n1": 1}, pinned=True),
+    )
+    seen = replace(GRANTED, pods=(*others, Pod("d", rank=2)), jobs=pins)
+    assert [Bind("d", 8, "n2", 2)] == decide(seen)
+    old = Pod("c", "n2", 8, "e", rank=2, leaving=True)
+    assert [act for act in decide(replace(seen, pods=(*seen.pods, old))) if isinstance(act, Bind)] == []
+
+
+def test_a_pin_stands_by_for_who_comes_in_the_place_of_its_only_pod() -> None:
+    """It is given back if the gang has slots enough without it, or needs none there any more."""
+    here, there = (Job(job, Phase.RUNNING, (node,), {node: 1}, pinned=True) for job, node in ((8, "n1"), (9, "n2")))
+    seen = replace(GRANTED, pods=(Pod("a", "n1", 8, "e", rank=0),), jobs=(here, there), wanted=2)
+    assert decide(seen) == []
+    assert [Bind("d", 9, "n2", 1)] == decide(replace(seen, pods=(*seen.pods, Pod("d", rank=1))))
+    spare = [Cancel(9, "another job stands for the same pods")]
+    assert spare == decide(replace(seen, finished=1))
+    assert spare == decide(replace(seen, jobs=(replace(here, slots={"n1": 2}), there)))
+
+
+def test_a_gang_whose_others_have_ended_for_good_begins_anew_without_them() -> None:
+    """It keeps a slot for each rank, and nobody waits for those that come no more."""
+    left = (Pod("b", rank=1), Pod("c", rank=2))
+    seen = replace(GRANTED, pods=left, finished=1)
+    assert [Bind("b", 7, "n1", 1), Bind("c", 7, "n2", 2)] == decide(seen)
+    assert [Cancel(7, "it does not fit its pods any more")] == decide(replace(seen, pods=left[:1]))
+    pinned = replace(seen, jobs=(Job(8, Phase.RUNNING, ("n1",), {"n1": 2}, pinned=True),), partial_since=0.0)
+    bound = (Pod("b", "n1", 8, "e", rank=1), Pod("c", rank=2))
+    assert Bind("c", 8, "n1", 2) in decide(replace(pinned, pods=bound, now=LOST_WITHIN))
+    assert Doom(8) not in decide(replace(pinned, pods=bound, now=LOST_WITHIN))
+
+
 def test_a_gang_that_is_not_whole_in_time_is_undone() -> None:
     """Bound pods end, then the job; whoever replaces them waits for a new one."""
     bound = (Pod("a", "n1", 7, "e", rank=0), Pod("b", "n1", 7, "e", rank=1))

@@ -22,7 +22,9 @@ EVENT = st.one_of(
     st.tuples(st.sampled_from(["create", "place", "relive"]), OWNER),
     st.tuples(st.sampled_from(["read", "save", "crash", "crash_slurm", "open_gate"])),
     st.tuples(
-        st.sampled_from(["delete", "finish", "scancel", "preempt", "lose_sight", "close", "silence", "heal", "batch"]),
+        st.sampled_from(
+            ["delete", "finish", "succeed", "scancel", "preempt", "lose_sight", "close", "silence", "heal", "batch"]
+        ),
         NUMBER,
     ),
     st.tuples(st.just("pass_time"), st.sampled_from([0.5, 5.0, 40.0, 200.0])),
@@ -47,11 +49,12 @@ def play(history: Events, decide: Decide) -> None:
     world.settle()
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
-@given(HISTORY)
-def test_promises_hold_on_any_history(history: Events) -> None:
+@pytest.mark.parametrize("start", [NEW, PLACED])
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@given(history=HISTORY)
+def test_promises_hold_on_any_history(start: Events, history: Events) -> None:
     """Whatever happens, in whatever order and cut off wherever: in the end all is as promised."""
-    play(history, decide)
+    play(start + history, decide)
 
 
 def without(*kinds: type[Instruction]) -> Decide:

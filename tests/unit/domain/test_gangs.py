@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kurm.domain.asks import RefusedError, Rules
-from kurm.domain.gangs import COMPLETION_INDEX, Owner, gather, job_of, owner_of
+from kurm.domain.gangs import COMPLETION_INDEX, Owner, finished, gather, job_of, owner_of
 from kurm.domain.partition import Partition
-from kurm.domain.podspec import JobSpec
+from kurm.domain.podspec import JobSpec, JobStatus
 from kurm.domain.schedulerspec import Scheduler
 from unit.domain.pods import Pod, pod
 
@@ -104,6 +104,16 @@ def test_an_incomplete_gang_says_what_it_waits_for() -> None:
 def test_two_pods_of_one_rank_are_one() -> None:
     """The Job controller may make the next one before the old one is gone."""
     assert _gather(TRAIN, _rank(0), _rank(0, "train-0-again"), _rank(1)) == "2 of 3 pods of gang train are there"
+
+
+def test_ranks_that_have_ended_for_good_are_not_waited_for() -> None:
+    """Their Job makes no pod for them any more, and says so by intervals."""
+    ended = finished(JobStatus(completed_indexes="0,2-3", failed_indexes="6"))
+    assert ended == {0, 2, 3, 6}
+    assert finished(JobStatus()) == frozenset()
+    left = [(one, RULES.ask(one)) for one in (_rank(1), _rank(2))]
+    assert gather(TRAIN, left, frozenset({0})).waits_for == ""
+    assert gather(TRAIN, left[:1], frozenset({0})).waits_for == "1 of 2 pods of gang train are there"
 
 
 @pytest.mark.parametrize(
