@@ -5,17 +5,21 @@ import contextlib
 import itertools
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from chaos.history import Deed
 from chaos.kubelet import Kubelet
-from chaos.recorder import GANG, GANG_SIZE, SCHEDULER, Pod
+from chaos.recorder import GANG, GANG_SIZE, MEMBERS, SCHEDULER, Pod
 from chaos.world import CPUS, NODES_, PODS, POOL, World
 from integration.slurm.lab import LabError
+from kurm.domain.gangs import COMPLETION_INDEX
 from kurm.kube import resources
 from kurm.kube.errors import KubeError, NotFound
-from kurm.kube.resources import Key, Object
+from kurm.kube.resources import Key, Object, OwnerReference
+from kurm.scheduler.objects import JOBS
 from kurm.slurm.errors import SlurmError
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
@@ -23,6 +27,7 @@ from kurm.slurm.wire import Answer, number
 
 FULL, CALM = 1.15, 0.8
 """Share of all CPUs that pods may ask for together: while there is chaos, and when all is to come to rest."""
+OF_GANG = (GANG, GANG_SIZE, MEMBERS, COMPLETION_INDEX)
 FITS, INFEASIBLE, REFUSED = "fits", "infeasible", "refused"
 BAD: tuple[Mapping[str, str], ...] = (
     {"slurm.kurm.dev/partition": "nowhere"},
@@ -111,17 +116,20 @@ class Load:
             self._begin(self._create(f"pod-{next(self._numbers)}", self.dice.choice((1, 1, 2, 3)), FITS))
 
     def gang(self) -> None:
-        """Create a gang, its pods one after the other; now and then one is late, or never comes."""
+        """Create a gang, its pods one after the other; now and then one never comes. Half of them are Indexed Jobs."""
         size, cpus = self.dice.randint(2, 6), self.dice.choice((1, 2))
         if self._asked() + size * cpus > FULL * NODES_ * CPUS:
             return
         name = f"gang-{next(self._numbers)}"
-        annotations = {GANG: name, GANG_SIZE: str(size)}
         come = size if self.dice.random() < 0.85 else size - 1
+        indexed = self.dice.random() < 0.5
 
         async def create() -> None:
+            owners = [await self._create_job(name, size)] if indexed else []
             for rank in range(come):
-                await self._create(f"{name}-{rank}", cpus, FITS, annotations)
+                ranked = {MEMBERS: str(size), COMPLETION_INDEX: str(rank)}
+                annotations = ranked if indexed else {GANG: name, GANG_SIZE: str(size)}
+                await self._create(f"{name}-{rank}", cpus, FITS, annotations, owners)
 
         self._begin(create())
 
@@ -176,14 +184,31 @@ class Load:
                     await asyncio.sleep(0.1)
             if any(one.owner == member.owner for one in self._pods()):
                 annotations = dict(member.metadata.annotations)
-                kept = {name: annotations[name] for name in (GANG, GANG_SIZE)}
-                await self._create(member.metadata.name, member.total("cpu"), FITS, kept)
+                kept = {name: annotations[name] for name in OF_GANG if name in annotations}
+                await self._create(
+                    member.metadata.name, member.total("cpu"), FITS, kept, member.metadata.owner_references
+                )
 
         self._begin(again())
 
-    async def _create(self, name: str, cpus: int, expected: str, annotations: Mapping[str, str] | None = None) -> None:
+    async def _create_job(self, name: str, size: int) -> OwnerReference:
+        """Create an Indexed Job, whose controller we are; return what its pods say of it."""
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+        spec = {"completions": size, "parallelism": size, "completionMode": "Indexed", "template": template}
+        body = {"metadata": {"name": name, "namespace": PODS}, "spec": spec}
+        job = await self.world.kube.create(JOBS.of(Object), body, deadline=5.0)
+        return OwnerReference(api_version="batch/v1", kind="Job", name=name, uid=job.metadata.uid, controller=True)
+
+    async def _create(
+        self,
+        name: str,
+        cpus: int,
+        expected: str,
+        annotations: Mapping[str, str] | None = None,
+        owners: Sequence[OwnerReference] = (),
+    ) -> None:
         requests = {"cpu": str(cpus), "memory": f"{self.dice.choice((200, 1000, 2500)) if cpus < CPUS else 100}Mi"}
-        if annotations and GANG in annotations:
+        if annotations and not annotations.keys().isdisjoint(OF_GANG):
             requests["memory"] = f"{cpus * 500}Mi"  # the pods of a gang ask the same
         spec: dict[str, Any] = {
             "schedulerName": SCHEDULER,
@@ -191,7 +216,8 @@ class Load:
             "tolerations": [{"key": POOL, "operator": "Exists"}],
             "containers": [{"name": "main", "image": "none", "resources": {"requests": requests}}],
         }
-        metadata = {"name": name, "namespace": PODS, "annotations": dict(annotations or {})}
+        metadata: dict[str, Any] = {"name": name, "namespace": PODS, "annotations": dict(annotations or {})}
+        metadata["ownerReferences"] = msgspec.to_builtins(owners)
         pod = await self.world.kube.create(resources.PODS, {"metadata": metadata, "spec": spec}, deadline=5.0)
         self._note("create", pod.metadata.uid, expected)
 

@@ -22,6 +22,8 @@ from kurm.kube.watch import Pace, Selection
 
 SCHEDULER = "kurm"
 GANG, GANG_SIZE = "slurm.kurm.dev/gang", "slurm.kurm.dev/gang-size"
+MEMBERS = "chaos/members"
+"""Annotation of an Indexed Job's pods: how many there are to be, which else their Job alone says."""
 JOB, SLOT = "kurm.dev/job", "kurm.dev/slot"
 EVERY = 0.25
 """Seconds between the ends and the beginnings of two questions to slurmctld."""
@@ -65,7 +67,8 @@ class Pod(Object):
     @property
     def members(self) -> int:
         """How many of its owner there are to be."""
-        size = self.metadata.annotations.get(GANG_SIZE, "1")
+        annotations = self.metadata.annotations
+        size = annotations.get(GANG_SIZE, annotations.get(MEMBERS, "1"))
         return int(size) if size.isdecimal() else 1
 
     def total(self, resource: str) -> int:
