@@ -5,7 +5,8 @@ P1  No pod on a living node stays bound without a live allocation of it for long
     that both sides use: on one that Slurm has down nobody is given anything.
 P2  Never two live allocations for one slot.
 P3  What a bound pod holds is never given to anyone else: Slurm's jobs and the pods without one fit on each node. Left:
-    pods whose job Slurm has ended with a node, until they have one again.
+    pods whose job Slurm has ended with a node, until they have one again; and if their share was sold meanwhile,
+    until all fits on the node: till then it is by chance which of its pods have jobs.
 P4  No pod is lost or stuck: none is ended without a cause, and after each quiet phase all that fit are bound, all that
     wait say why, and no job is left of a pod that is gone.
 """
@@ -16,7 +17,7 @@ from itertools import combinations
 
 import msgspec
 
-from chaos.history import Event, Fault, Job, PodSeen, Quiet, SlurmSilent, SlurmTold
+from chaos.history import Event, Fault, Job, Machine, PodSeen, Quiet, Share, SlurmSilent, SlurmTold
 from chaos.replay import Pod, Replay, leaves, without_allocation
 
 GIVEN_UP = ("Infeasible", "Refused")
@@ -56,6 +57,8 @@ class Checker:
         self.breaches: list[Breach] = []
         self.replay = Replay()
         self._known: set[tuple[str, frozenset[str]]] = set()
+        self._sold: set[tuple[str, str]] = set()
+        """P3: owners that have lost an allocation with a node, on which there was no room for them any more."""
         self._bare: dict[str, tuple[float, float]] = {}
         """P1, by UID: since when a pod has no allocation, and how much of that time Slurm answered."""
         self._head: tuple[str, float] | None = None
@@ -125,18 +128,20 @@ class Checker:
         replay = self.replay
         if not replay.opened and replay.returned is not None and told.at - replay.returned > self.terms.wait:
             return  # the scheduler was away for longer than the bounded wait
-        bound = [
-            pod
-            for pod in replay.bound_before(told.asked)
-            if pod.seen.owner not in replay.taken and (pod.seen.owner, pod.seen.node) not in replay.lost
-        ]
-        bare = without_allocation(told, bound, ending=True)
-        for node, held in without(bare).items():
+        bound = [pod for pod in replay.bound_before(told.asked) if pod.seen.owner not in replay.taken]
+        bare = by_node(without_allocation(told, bound, ending=True))
+        self._sold = {(owner, node) for owner, node in self._sold if node in bare}
+        for node, pods in bare.items():
             size = told.nodes.get(node)
             jobs = [job for job in told.jobs if node in job.holds and job.sluid not in replay.revived]
-            cpus = sum(job.holds[node].cpus for job in jobs) + sum(pod.seen.cpus for pod in held)
-            memory = sum(job.holds[node].memory for job in jobs) + sum(pod.seen.memory for pod in held)
-            if size is not None and (cpus > size.cpus or memory > size.memory):
+            held = [pod for pod in pods if (pod.seen.owner, node) not in replay.lost]
+            if size is None or fits(size, needed(node, jobs, pods)):
+                self._sold = {(owner, other) for owner, other in self._sold if other != node}
+                continue
+            self._sold |= {(pod.seen.owner, node) for pod in pods if pod not in held}
+            jobs = [job for job in jobs if (job.owner, node) not in self._sold]
+            if held and not fits(size, needed(node, jobs, held)):
+                cpus, memory = needed(node, jobs, held)
                 names = ", ".join(pod.seen.title for pod in held)
                 yield Breach(
                     "P3",
@@ -209,12 +214,23 @@ class Checker:
         return wrong.get(seen.reason if seen.message else "", "")
 
 
-def without(bare: Iterable[Pod]) -> dict[str, list[Pod]]:
+def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     """Return pods by node."""
     found: dict[str, list[Pod]] = defaultdict(list)
-    for pod in bare:
+    for pod in pods:
         found[pod.seen.node].append(pod)
     return found
+
+
+def needed(node: str, jobs: Iterable[Job], pods: Iterable[Pod]) -> tuple[int, int]:
+    """Return the CPUs and MiB that jobs and pods without one hold of a node together."""
+    shares = [*(job.holds[node] for job in jobs), *(Share(cpus=one.seen.cpus, memory=one.seen.memory) for one in pods)]
+    return sum(share.cpus for share in shares), sum(share.memory for share in shares)
+
+
+def fits(size: Machine, held: tuple[int, int]) -> bool:
+    """Whether a node has so many CPUs and MiB."""
+    return held[0] <= size.cpus and held[1] <= size.memory
 
 
 def doubles(told: SlurmTold) -> Iterator[Breach]:

@@ -1,6 +1,7 @@
 """What the checker calls a breach, and what it does not."""
 
 import msgspec
+from msgspec import structs
 
 from chaos.history import Fault, Line, NodeSeen, Request
 from unit.chaos.story import always, deed, found, job, pod, promises, quiet, silent, told
@@ -202,6 +203,19 @@ def test_p3_what_was_lost_with_a_node_is_owed_again_once_there_is_a_job() -> Non
     taken, pinned = told(9, job("", "n1", id=9, cpus=8)), told(8.5, job("a", "n1", id=2))
     assert promises(lost, taken) == []
     assert promises(lost, pinned, taken) == ["P3"]
+
+
+def test_p3_of_pods_whose_node_was_sold_twice_any_may_have_jobs_until_all_fits() -> None:
+    """Both have lost their jobs, others have come, one has a job again; slurmctld forgets it, and the other has one."""
+    pods, others = [pod(1, "a", node="n1", cpus=3), pod(1, "b", node="n1")], job("", "n1", id=9, cpus=5)
+    first = job("a", "n1", id=2, cpus=3)
+    lost = [*pods, *always(2, 4, job("a", "n1", cpus=3), job("b", "n1", id=3)), *always(4.5, 8, down="n1")]
+    again = structs.replace(KILL, at=10.0), structs.replace(BACK, at=11.0)
+    sold, forgotten = [told(9, others, first), *again], told(14, others, job("b", "n1", id=4))
+    assert promises(lost, sold, forgotten) == []
+    assert promises(lost, sold, told(14, others, job("b", "n1", id=4), job("", "n1", id=5, cpus=1))) == ["P3"]
+    fits_again = told(9.5, first, job("b", "n1", id=4))
+    assert promises(lost, sold, fits_again, forgotten) == ["P3"]
 
 
 def test_p3_a_gang_loses_its_job_on_all_nodes_with_one_of_them() -> None:
