@@ -4,7 +4,6 @@ It says what the real ones promise and no more: the API server does what it ackn
 The scheduler's only knowledge is what it has listed, done and heard in its present life.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,20 +11,15 @@ from kurm.domain.allocation import CLOSED_FOR, decide
 from kurm.domain.owner import Health, Job, Obstacle, Phase, Pod, Snapshot
 from kurm.domain.steps import Allocate, Bind, Cancel, Doom, EndPod, Instruction, Look, LookBack, Pin, Submit
 from unit.domain.allocation_memory import Bound, Memory
+from unit.domain.allocation_promises import OWNERS, Promises
 from unit.domain.forgetful_slurm import NODES, Held, Slurm
 
-OWNERS = {"one": 1, "other": 1, "gang": 3}
-"""With their sizes."""
 HOPELESS = 3
 """Pins in vain after which an owner holds the gate no longer, as in the daemon."""
 Decide = Callable[[Snapshot], list[Instruction]]
 
 
-class BrokenPromiseError(AssertionError):
-    """One of P1 to P4 does not hold; the message says which and where."""
-
-
-class World:
+class World(Promises):
     """All of it. `decide` is what is tested: the real one, or one with a mistake."""
 
     def __init__(self, decide: Decide = decide) -> None:
@@ -34,7 +28,6 @@ class World:
         self.slurm, self.memory = Slurm(), Memory()
         self.pods: dict[str, Bound] = {}
         self.finished: dict[str, set[int]] = {owner: set() for owner in OWNERS}
-        """Ranks of which a pod has ended for good; none of them when all have, since the next Job is another owner."""
         self.health = dict.fromkeys(NODES, Health.WELL)
         self.serial = 0
 
@@ -121,7 +114,7 @@ class World:
             self.slurm.end(others[number % len(others)], "COMPLETED")
         elif self.slurm.open and (layout := self.slurm.room(1)) is not None:
             self.slurm.add(Held(0, "", f"batch-{self.slurm.next}-{self.slurm.epoch}", 1, layout))
-            self._check_robbery(layout)
+            self.check_robbery(layout)
 
     def save(self) -> None:
         """Have slurmctld save its state."""
@@ -148,7 +141,7 @@ class World:
             others = [one for one in self.slurm.jobs.values() if one.name == job.name and one.id < job.id]
             if job.layout is None and not others and (layout := self.slurm.room(job.size)) is not None:
                 job.layout = layout
-                self._check_robbery(layout)
+                self.check_robbery(layout)
 
     # What the scheduler does.
 
@@ -258,7 +251,7 @@ class World:
                     self.memory.unsure.add(owner)
                 else:
                     made = slurm.add(Held(0, owner, owner, size, layout)), Phase.RUNNING
-                    self._check_robbery(layout)
+                    self.check_robbery(layout)
             case Submit():
                 made = slurm.add(Held(0, owner, owner, size)), Phase.QUEUED
             case Pin(node=node, slots=slots):
@@ -339,16 +332,6 @@ class World:
             granted_at=known.granted_at if known and same else self.now,
         )
 
-    # What must hold.
-
-    def check(self) -> None:
-        """P2 at any moment: what we have asked for is never more than our pods. Revived jobs are Slurm's doing."""
-        for owner, size in OWNERS.items():
-            held = [job for job in self.slurm.jobs.values() if job.owner == owner and job.layout and not job.revived]
-            slots = sum(sum((job.layout or {}).values()) for job in held)
-            if slots > size and not any(job.revived for job in self.slurm.jobs.values() if job.owner == owner):
-                raise BrokenPromiseError(f"P2: {owner} holds {slots} slots, and has {size}: {held}")
-
     def settle(self) -> None:
         """Let all be well and quiet, and have the scheduler look until nothing is left; then all must be right."""
         for number in range(len(NODES)):
@@ -365,43 +348,7 @@ class World:
             for pod in [pod for pod in self.pods.values() if pod.leaving]:
                 del self.pods[pod.uid]
             self.check()
-        self._check_quiet()
-
-    def _check_quiet(self) -> None:
-        if not self.slurm.open:
-            raise BrokenPromiseError("P4: the gate stays closed")
-        free = sum(self.slurm.free().values())
-        for owner, size in OWNERS.items():
-            pods = [pod for pod in self.pods.values() if pod.owner == owner]
-            jobs = [job for job in self.slurm.jobs.values() if job.owner == owner]
-            held = Counter[str]()
-            for job in jobs:
-                held.update(job.layout or {})
-            bound = Counter(pod.node for pod in pods if pod.node)
-            if bound - held:
-                raise BrokenPromiseError(f"P1: {owner} is bound to {dict(bound)} and holds {dict(held)}")
-            if held.total() > size:
-                raise BrokenPromiseError(f"P2: {owner} holds {dict(held)}, and has {size} pods")
-            if not pods and jobs:
-                raise BrokenPromiseError(f"P4: nobody gives back what {owner} holds: {jobs}")
-            waiting = [pod for pod in pods if not pod.node]
-            whole = len(pods) == size - len(self.finished[owner])
-            if whole and waiting and (free >= size or not jobs):
-                raise BrokenPromiseError(f"P4: {owner} waits with {free} slots free and jobs {jobs}: {waiting}")
-            if whole and waiting and held - bound:
-                raise BrokenPromiseError(f"P4: {owner} waits beside free slots of its own: {dict(held)}: {pods}")
-            if len(jobs) > 1 and not any(job.pinned for job in jobs):
-                raise BrokenPromiseError(f"P2: {owner} has several jobs: {jobs}")
-
-    def _check_robbery(self, layout: dict[str, int]) -> None:
-        """P3: what somebody is given now is not what a pod holds that slurmctld has forgotten."""
-        for node in layout:
-            owed = Counter(pod.owner for pod in self.pods.values() if pod.node == node and not pod.robbed)
-            for owner, count in owed.items():
-                held = sum((job.layout or {}).get(node, 0) for job in self.slurm.jobs.values() if job.owner == owner)
-                short = count - held
-                if short > 0 and self.slurm.free().get(node, 0) < short:
-                    raise BrokenPromiseError(f"P3: {short} slots of {owner} on {node} are given to others")
+        self.check_quiet()
 
     def _rob(self, number: int, how: str) -> None:
         job = self.slurm.jobs.get(number)

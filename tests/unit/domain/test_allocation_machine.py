@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kurm.domain.allocation import decide
 from kurm.domain.owner import Snapshot
 from kurm.domain.steps import Cancel, EndPod, Instruction, LookBack, Pin, Submit
-from unit.domain.allocation_model import OWNERS, BrokenPromiseError, Decide, World
+from unit.domain.allocation_model import Decide, World
+from unit.domain.allocation_promises import OWNERS, BrokenPromiseError
 from unit.domain.forgetful_slurm import NODES, SLOTS
 
 OUTCOMES = st.lists(st.sampled_from(["done", "done", "done", "failed", "lost", "crash"]), max_size=4)
