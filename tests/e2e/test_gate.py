@@ -141,7 +141,7 @@ def test_a_job_waits_until_the_container_is_gone(demo: Demo) -> None:
     assert demo.ssh(f"squeue -h -j {job} -o '%r'; cat gate.out || echo none").split() == ["Prolog", "none"]
     demo.kubectl("delete", "pod", "stubborn", "--force", "--grace-period=0")
     within(20, lambda: demo.ssh("cat gate.out").strip(), "0")
-    assert logged(demo, job)[-1].startswith(f"job {job} goes on after ")
+    within(10, lambda: logged(demo, job)[-1].startswith(f"job {job} goes on after "), expected=True)
 
 
 def test_a_job_beside_it_starts_at_once(demo: Demo) -> None:

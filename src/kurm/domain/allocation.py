@@ -20,11 +20,11 @@ life is read from both sides each time (`stage`), so whoever dies between two st
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from kurm.domain.owner import Health, Job, Phase, Pod, Snapshot
+from kurm.domain.owner import Health, Job, Making, Phase, Pod, Snapshot
 from kurm.domain.steps import (
     Allocate,
     Amend,
@@ -36,6 +36,7 @@ from kurm.domain.steps import (
     Look,
     LookBack,
     Pin,
+    Prepare,
     Report,
     Submit,
     Tell,
@@ -55,6 +56,10 @@ SILENT_FOR = 10.0
 CLOSED_FOR = 3.0
 """Seconds until Slurm is asked again for a pin on a node on which it starts nothing: P1 leaves ten from its return,
 and what is found out then may take four."""
+VOLUMES_WITHIN = 40.0
+"""Seconds in which volumes must be there once their node is chosen; then the node is given up."""
+VOLUMES_LOOK = 0.5
+"""Seconds between looks at claims whose volumes are being made."""
 TAKEN = "Slurm has given its share of node {node} to others while it had no job"
 
 
@@ -220,7 +225,7 @@ def _on_dead_node(seen: Snapshot, pod: Pod) -> Iterator[Instruction]:
     if seen.force:
         yield EndPod(pod.uid, "NodeDead", f"node {pod.node} is dead, and the pod stays Terminating", within=0.0)
     else:
-        yield Report(pod.uid, f"node {pod.node} is dead, and nobody can say that the pod is gone")
+        yield Report(pod.uid, "TerminatingForever", f"node {pod.node} is dead, and nobody can say that the pod is gone")
 
 
 def _after_end(seen: Snapshot, pod: Pod, forgotten: dict[str, list[Pod]]) -> Iterator[Instruction]:
@@ -318,14 +323,14 @@ def _bind(seen: Snapshot, job: Job) -> Iterator[Instruction]:
     elif seen.now - job.granted_at > BIND_WITHIN:
         yield Cancel(job.id, f"its pods could not be bound in {BIND_WITHIN:g} s")
     else:
-        yield from _assign(seen, _free(seen, [job]))
+        yield from _ready(seen, _assign(seen, _free(seen, [job])))
 
 
 def _join(seen: Snapshot, jobs: list[Job]) -> Iterator[Instruction]:
     """Give the free slots of a gang of which some are bound to those that are not, or undo it all in time."""
     free = _free(seen, [job for job in jobs if job.phase is Phase.RUNNING])
     free = {slot: place for slot, place in free.items() if place[1] not in seen.unfit}
-    yield from _assign(seen, free)
+    yield from _ready(seen, _assign(seen, free))
     yield from _whole(seen, jobs)
     if not free:
         yield Tell("GangIncomplete", "waits for a slot of its gang: the pods that have them are not gone")
@@ -355,8 +360,39 @@ def _free(seen: Snapshot, jobs: list[Job]) -> dict[int, tuple[int, str]]:
     return free
 
 
-def _assign(seen: Snapshot, free: dict[int, tuple[int, str]]) -> Iterator[Instruction]:
-    """Bind pods to free slots: one with a rank to its own, once nobody has that; others in their order to what is left.
+def _ready(seen: Snapshot, binds: Iterable[Bind]) -> Iterator[Instruction]:
+    """Bind pods, none before the volumes of all of them are there."""
+    binds, pods = list(binds), {pod.uid: pod for pod in seen.pods}
+    waiting = [(bind, pods[bind.pod]) for bind in binds if pods[bind.pod].claims]
+    if not waiting:
+        yield from binds
+    for bind, pod in waiting:
+        making = pod.making
+        if making is None or (making.job, making.node) != (bind.job, bind.node):
+            yield Prepare(bind.pod, bind.job, bind.node)
+        elif making.refused or seen.now - making.since > VOLUMES_WITHIN:
+            yield from _not_made(seen, bind, pod.claims, making)
+        else:
+            yield Tell("VolumeBinding", f"claim {pod.claims} waits for a volume that node {bind.node} can reach")
+            yield Wait(VOLUMES_LOOK, "volumes are being made")
+
+
+def _not_made(seen: Snapshot, bind: Bind, claims: str, making: Making) -> Iterator[Instruction]:
+    """Give back a node for which no volume was made. A gang that runs in part keeps it, and tries again."""
+    how = "its provisioner refuses that" if making.refused else f"not within {VOLUMES_WITHIN:g} s"
+    why = f"claim {claims} has got no volume that node {bind.node} can reach: {how}"
+    yield Report(bind.pod, "VolumeNotMade", why)
+    yield Tell("VolumeNotMade", why)
+    if not _bound(seen):
+        yield Cancel(bind.job, why, avoid=(bind.node,))
+    elif (left := making.since + VOLUMES_WITHIN - seen.now) > 0:
+        yield Wait(left, why)
+    else:
+        yield Prepare(bind.pod, bind.job, bind.node)
+
+
+def _assign(seen: Snapshot, free: dict[int, tuple[int, str]]) -> Iterator[Bind]:
+    """Give pods free slots: one with a rank its own, once nobody has that; others in their order what is left.
 
     The slots of a gang that was pinned again are of several jobs, in whatever order, and no rank's own: there a pod
     with a rank takes any, under its rank. Else it would wait for ever for a number that there is not.

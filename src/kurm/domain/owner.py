@@ -26,6 +26,17 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Making:
+    """Volumes that are being made for a pod, where a job gives it a node."""
+
+    job: int
+    node: str
+    since: float
+    refused: bool = False
+    """Whether the provisioner has said that it makes none there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod of an owner that has not ended: one whose containers have (Succeeded, Failed) is none any more."""
 
@@ -42,6 +53,9 @@ class Pod:
     """Whether it is being deleted; it holds its slot until it is gone."""
     foreign: bool = False
     """Whether another scheduler has bound it: it is never ended by us."""
+    claims: str = ""
+    """Names of those of its claims whose volumes are made only once its node is known; empty if it waits for none."""
+    making: Making | None = None
 
 
 @dataclass(frozen=True, slots=True)

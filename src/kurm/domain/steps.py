@@ -36,6 +36,15 @@ class LookBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Have the volumes made for which a pod waits, where a job gives it a node."""
+
+    pod: str
+    job: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Bind:
     """Bind a pod to a node, by a slot of a job."""
 
@@ -90,9 +99,10 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Say of a pod what a person has to look at."""
+    """Say of a pod what a person has to look at: an event's reason and message."""
 
     pod: str
+    reason: str
     message: str
 
 
@@ -105,5 +115,5 @@ class Wait:
 
 
 Instruction: TypeAlias = (
-    Allocate | Submit | Amend | Look | LookBack | Bind | Pin | Cancel | Doom | EndPod | Tell | Report | Wait
+    Allocate | Submit | Amend | Look | LookBack | Prepare | Bind | Pin | Cancel | Doom | EndPod | Tell | Report | Wait
 )

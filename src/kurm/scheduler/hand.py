@@ -11,7 +11,20 @@ import structlog
 
 from kurm.domain.gangs import natural
 from kurm.domain.owner import Phase
-from kurm.domain.steps import Allocate, Amend, Bind, Cancel, Doom, EndPod, Instruction, Look, LookBack, Pin, Submit
+from kurm.domain.steps import (
+    Allocate,
+    Amend,
+    Bind,
+    Cancel,
+    Doom,
+    EndPod,
+    Instruction,
+    Look,
+    LookBack,
+    Pin,
+    Prepare,
+    Submit,
+)
 from kurm.kube.errors import KubeError
 from kurm.scheduler.binding import Binding
 from kurm.scheduler.ledger import Ledger
@@ -106,6 +119,9 @@ class Hand:
                 return await self._look_up(case, job)
             case LookBack(job=job):
                 return await self._look_back(case.owner, job)
+            case Prepare():
+                pod = case.pod(act.pod)
+                return pod is None or await self.volumes.make(pod, act.job, act.node)
             case Bind():
                 return await self._bind(case, act)
             case Pin():
@@ -196,7 +212,7 @@ class Hand:
         pod, entry = case.pod(act.pod), self.ledger.entry(act.job)
         if pod is None or entry is None:
             return True
-        if self.volumes.needs(pod).waiting and not await self._reaches(case, pod, act.node):
+        if not self._reaches(case, pod, act.node):
             self.sight.avoid(case.owner, [act.node])
             return True  # the next round gives the node up
         self.prospects.count(pod, act.node)
@@ -207,14 +223,15 @@ class Hand:
             self.prospects.discount(pod)
         return True
 
-    async def _reaches(self, case: Case, pod: Pod, node: str) -> bool:
-        """Have the volumes made for which a pod waits; return whether they are there, and can be reached from the node.
+    def _reaches(self, case: Case, pod: Pod, node: str) -> bool:
+        """Whether a pod can reach its volumes from a node.
 
         The node is a hint to a provisioner, and one whose volumes are of other nodes or of a zone may not heed it.
         """
+        if not self.volumes.needs(pod).terms:
+            return True
         wish = self.sight.wish_of(case)
-        made = await self.volumes.make(pod, node)
-        return made and wish is not None and not self.prospects.refusal(wish, pod, node, 1)
+        return wish is not None and not self.prospects.refusal(wish, pod, node, 1)
 
     async def _pin(self, case: Case, act: Pin) -> bool:
         wish, epoch = self.sight.wish_of(case), self.ledger.epoch

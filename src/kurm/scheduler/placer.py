@@ -149,7 +149,7 @@ class Placer:
             return
         for step in steps:
             if isinstance(step, Report) and (pod := case.pod(step.pod)) is not None:
-                self.telling.report(pod, step.message)
+                self.telling.report(pod, step.reason, step.message)
         told = next((step for step in steps if isinstance(step, Tell)), None)
         if told is not None and case.seen.jobs:
             entry = self.ledger.entry(case.seen.jobs[0].id)

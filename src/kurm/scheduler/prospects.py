@@ -42,7 +42,7 @@ class Prospects:
     """Says it, and keeps account of what Slurm gives."""
 
     def __init__(self, terrain: Terrain, ledger: Ledger, room: SlurmRoom, volumes: Volumes) -> None:
-        self._terrain, self._ledger, self._room, self._volumes = terrain, ledger, room, volumes
+        self._terrain, self._ledger, self._room, self.volumes = terrain, ledger, room, volumes
         self._texts: dict[int, str] = {}
         self._held: set[str] = set()
         ledger.on_freed(self.released)
@@ -65,7 +65,7 @@ class Prospects:
             refused = Obstacle("Refused", str(error))
             return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
         ask = gathered.ask
-        needs = [self._volumes.needs(pod) for pod in staying]
+        needs = [self.volumes.needs(pod) for pod in staying]
         terms = tuple(term for one in needs for term in one.terms)
         found = placing.prospect(ask, slots=owner.size, volumes=terms, avoid=avoid)
         obstacle = None
@@ -88,7 +88,7 @@ class Prospects:
 
     def refusal(self, wish: Wish, pod: Pod, node: str, slots: int) -> str:
         """Return why so many such pods must not be bound to a node that Slurm has granted, empty if they may."""
-        terms = self._volumes.needs(pod).terms
+        terms = self.volumes.needs(pod).terms
         return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid, volumes=terms, slots=slots)
 
     def room(self, wish: Wish) -> bool | None:

@@ -169,7 +169,7 @@ class Sight:
         return {node: why for node, why in found.items() if why}
 
     def _pod(self, pod: Pod, members: Members) -> owners.Pod:
-        where = self._binding.where(pod)
+        where, volumes = self._binding.where(pod), self._prospects.volumes
         return owners.Pod(
             pod.metadata.uid,
             where.node,
@@ -178,6 +178,8 @@ class Sight:
             rank=where.slot if where.node else members.rank(pod),
             leaving=pod.leaving or pod.metadata.uid in members.ghosts,
             foreign=members.foreign,
+            claims=", ".join(volumes.needs(pod).waiting),
+            making=volumes.making(pod),
         )
 
     def _partial_since(self, owner: str, pods: Iterable[owners.Pod], known: Iterable[Job], size: int) -> float | None:

@@ -59,11 +59,9 @@ class Telling:
             same = before is not None and before.reason == told.reason
             self._queue.add(uid, after=max(PATIENCE, at + AGAIN - self._now()) if same else PATIENCE)
 
-    def report(self, pod: Pod, message: str) -> None:
+    def report(self, pod: Pod, reason: str, message: str) -> None:
         """Say of a pod what a person has to look at: an event."""
-        self._recorder.record(
-            OWN_PODS, pod, "TerminatingForever", message, action="Schedule", severity=Severity.WARNING
-        )
+        self._recorder.record(OWN_PODS, pod, reason, message, action="Schedule", severity=Severity.WARNING)
 
     async def run(self) -> None:
         """Write; never ends, cancel it."""

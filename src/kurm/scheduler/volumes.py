@@ -5,18 +5,15 @@ Few pods have claims, so nothing is watched: a claim is read when its pod is loo
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import structlog
-
+from kurm.domain.owner import Making
 from kurm.domain.podspec import NodeSelector, Term, claims
 from kurm.kube.cache import Change
 from kurm.kube.errors import NotFound
 from kurm.kube.resources import Key, Narrow, Object, Resource
 from kurm.kube.session import Session
 from kurm.scheduler.objects import Pod
-
-log = structlog.get_logger("kurm.scheduler")
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotation of a claim that waits for its first consumer: where its volume is to be made."""
@@ -28,10 +25,6 @@ NOBODY_BINDS = (
     "claim {} waits for its pod, and its class {} has no provisioner: set the claim's spec.volumeName, or claim from a "
     "class with volumeBindingMode Immediate"
 )
-MADE_WITHIN = 40.0
-"""Seconds in which a volume must be there once its node is chosen; then the node is given up, and it begins anew."""
-LOOK = 0.5
-"""Seconds between looks at a claim whose volume is being made."""
 
 
 class ClaimSpec(Narrow):
@@ -112,11 +105,16 @@ class Volumes:
 
     kube: Session
     _known: dict[str, Needs] = field(default_factory=dict)
+    _making: dict[str, Making] = field(default_factory=dict)
     _terms: dict[str, tuple[Term, ...]] = field(default_factory=dict)
 
     def needs(self, pod: Pod) -> Needs:
         """Return what a pod needs, as it was read last."""
         return self._known.get(pod.metadata.uid, NOTHING) if pod.spec.volumes else NOTHING
+
+    def making(self, pod: Pod) -> Making | None:
+        """Return what is being made for a pod; None if nothing was begun since the start of this process."""
+        return self._making.get(pod.metadata.uid) if pod.spec.volumes else None
 
     async def read(self, pods: Iterable[Pod]) -> None:
         """Read the claims of pods that wait. Raises KubeError."""
@@ -128,30 +126,22 @@ class Volumes:
         """Drop what is known of a pod that is gone."""
         if change.new is None and change.old is not None:
             self._known.pop(change.old.metadata.uid, None)
+            self._making.pop(change.old.metadata.uid, None)
 
-    async def make(self, pod: Pod, node: str) -> bool:
-        """Have the volumes made on a node for which claims have waited; return whether they are there in time.
+    async def make(self, pod: Pod, job: int, node: str) -> bool:
+        """Have the volumes made on a node for which claims have waited; `needs` tells when they are there.
 
-        `needs` tells afterwards from where they can be reached. Raises KubeError.
+        Raises KubeError.
         """
-        waiting = self.needs(pod).waiting
-        for name in waiting:
+        for name in self.needs(pod).waiting:
             body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
             await self.kube.patch(CLAIMS, Key(pod.metadata.namespace, name), body)
-        end = asyncio.get_running_loop().time() + MADE_WITHIN
-        for name in waiting:
-            while (await self.kube.get(CLAIMS, Key(pod.metadata.namespace, name))).status.phase != "Bound":
-                if asyncio.get_running_loop().time() > end:
-                    log.warning(
-                        "a volume was not made in time", claim=name, namespace=pod.metadata.namespace, node=node
-                    )
-                    return False
-                await asyncio.sleep(LOOK)
-        await self.read([pod])
+        self._making[pod.metadata.uid] = Making(job, node, asyncio.get_running_loop().time())
         return True
 
     async def _needs(self, pod: Pod, names: Iterable[str]) -> Needs:
         terms, waiting = [], []
+        making = self._making.get(pod.metadata.uid)
         for name in names:
             try:
                 claim = await self.kube.get(CLAIMS, Key(pod.metadata.namespace, name))
@@ -163,6 +153,11 @@ class Volumes:
                 terms.append(await self._reach(claim.spec.volume_name))
             elif claim.status.phase == "Lost":
                 return Needs(problem=f"claim {name} has lost its volume {claim.spec.volume_name}")
+            elif making is not None:
+                waiting.append(name)
+                if not claim.spec.volume_name and claim.metadata.annotations.get(SELECTED_NODE) != making.node:
+                    # So a provisioner says that it makes none there, and another node is to be chosen.
+                    self._making[pod.metadata.uid] = replace(making, refused=True)
             elif not claim.spec.volume_name and (of := await self._waits(claim)) is not None:
                 if of.provisioner == NO_PROVISIONER:
                     return Needs(problem=NOBODY_BINDS.format(name, of.metadata.name))

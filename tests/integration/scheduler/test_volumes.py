@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 import pytest
 from structlog.testing import capture_logs
 
-from integration.scheduler.stage import Stage, until
-from kurm.kube.resources import Key, Object
-from kurm.scheduler import volumes
+from integration.scheduler.stage import Stage, names, until
+from kurm.domain import allocation
+from kurm.kube.resources import EVENTS, Key, Object
+from kurm.scheduler import placer
 from kurm.scheduler.objects import Pod
 from kurm.scheduler.volumes import CLAIMS, CLASSES, NO_PROVISIONER, SELECTED_NODE, VOLUMES, Needs, Volumes
 
@@ -18,18 +19,26 @@ SIZE = {"storage": "1Gi"}
 ONCE = ["ReadWriteOnce"]
 
 
-async def claim(stage: Stage, name: str, provisioner: str = "example.org/none") -> None:
-    """Make a claim of a class of which a volume is made where its pod will be."""
+async def claim(stage: Stage, *names: str, provisioner: str = "example.org/none") -> None:
+    """Make claims of a class of which a volume is made where its pod will be."""
     metadata = {"name": stage.place}
     manifest = {"metadata": metadata, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
     await stage.kube.create(CLASSES.of(Object), manifest)
     spec = {"storageClassName": stage.place, "accessModes": ONCE, "resources": {"requests": SIZE}}
-    await stage.kube.create(CLAIMS, {"metadata": {"name": name, "namespace": stage.place}, "spec": spec})
+    for name in names:
+        await stage.kube.create(CLAIMS, {"metadata": {"name": name, "namespace": stage.place}, "spec": spec})
 
 
 async def selected(stage: Stage, name: str) -> str:
     """Return the node at which a claim's volume is to be made."""
     return (await stage.kube.get(CLAIMS, Key(stage.place, name))).metadata.annotations.get(SELECTED_NODE, "")
+
+
+async def chosen(stage: Stage, name: str) -> str:
+    """Wait until the node for a claim is chosen, and return it."""
+    while not (node := await selected(stage, name)):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.1)
+    return node
 
 
 async def provision(stage: Stage, name: str, where: Callable[[str], str]) -> None:
@@ -92,8 +101,8 @@ async def test_a_pod_goes_where_its_volume_has_come_to_be(stage: Stage) -> None:
 
 
 async def test_a_node_on_which_no_volume_comes_to_be_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In time; the pod has another one then."""
-    monkeypatch.setattr(volumes, "MADE_WITHIN", 3.0)
+    """In time, with an event that says so; the pod has another one then."""
+    monkeypatch.setattr(allocation, "VOLUMES_WITHIN", 3.0)
     async with stage.scheduler():
         await claim(stage, "data")
         await stage.pod("web", claim="data")
@@ -106,6 +115,38 @@ async def test_a_node_on_which_no_volume_comes_to_be_is_given_up(stage: Stage, m
         await provision(stage, "data", second)
         await until(lambda: stage.node_of("web"), seen[1])
         await until(stage.jobs, {"web": ("RUNNING", "services", seen[1])})
+        events = await stage.kube.request("GET", EVENTS.path(namespace=stage.place))
+        assert events is not None
+        assert f"claim data has got no volume that node {seen[0]} can reach".encode() in events
+
+
+async def test_a_node_that_the_provisioner_refuses_is_given_up_at_once(stage: Stage) -> None:
+    """It says so by taking the chosen node off the claim."""
+    async with stage.scheduler():
+        await claim(stage, "data")
+        await stage.pod("web", claim="data")
+        first = await asyncio.wait_for(chosen(stage, "data"), 30)
+        nothing = {"metadata": {"annotations": {SELECTED_NODE: None}}}
+        await stage.kube.patch(CLAIMS, Key(stage.place, "data"), nothing)
+        await provision(stage, "data", lambda node: node)
+        await until(lambda: stage.bound("web"), 1, within=15)
+        assert await stage.node_of("web") != first
+
+
+async def test_pods_whose_volumes_are_being_made_hold_up_no_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say what they wait for. There are more of them than owners can be in work at once, and nobody makes any."""
+    monkeypatch.setattr(placer, "WORKERS", 2)
+    claims = names("data", range(4))
+    async with stage.scheduler():
+        await claim(stage, *claims)
+        for name in claims:
+            await stage.pod(f"with-{name}", claim=name)
+        await until(lambda: stage.reason(f"with-{claims[-1]}"), "VolumeBinding")
+        await stage.pod("web")
+        await until(lambda: stage.bound("web"), 1, within=5)
+        assert await stage.bound(*(f"with-{name}" for name in claims)) == 0
 
 
 async def test_a_pod_that_comes_while_the_claims_of_its_gang_are_read_is_not_bound_without_its_own(
@@ -146,7 +187,7 @@ async def test_a_claim_that_is_not_there_is_waited_for(stage: Stage) -> None:
 async def test_of_volumes_made_beforehand_none_is_chosen(stage: Stage) -> None:
     """The pod is told what to do; when its claim has a volume it is placed where that is."""
     async with stage.scheduler():
-        await claim(stage, "data", NO_PROVISIONER)
+        await claim(stage, "data", provisioner=NO_PROVISIONER)
         await stage.pod("web", claim="data")
         await until(lambda: stage.reason("web"), "Infeasible")
         told = (await stage.get("web")).condition("PodScheduled")

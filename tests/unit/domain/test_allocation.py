@@ -2,8 +2,17 @@
 
 from dataclasses import replace
 
-from kurm.domain.allocation import BIND_WITHIN, LOST_WITHIN, REPLACE_WITHIN, Stage, decide, stage
-from kurm.domain.owner import Health, Job, Obstacle, Phase, Pod, Snapshot
+from kurm.domain.allocation import (
+    BIND_WITHIN,
+    LOST_WITHIN,
+    REPLACE_WITHIN,
+    VOLUMES_LOOK,
+    VOLUMES_WITHIN,
+    Stage,
+    decide,
+    stage,
+)
+from kurm.domain.owner import Health, Job, Making, Obstacle, Phase, Pod, Snapshot
 from kurm.domain.steps import (
     Allocate,
     Amend,
@@ -14,6 +23,7 @@ from kurm.domain.steps import (
     Look,
     LookBack,
     Pin,
+    Prepare,
     Report,
     Submit,
     Tell,
@@ -213,6 +223,39 @@ def test_a_gang_whose_others_have_ended_for_good_begins_anew_without_them() -> N
     bound = (Pod("b", "n1", 8, "e", rank=1), Pod("c", rank=2))
     assert Bind("c", 8, "n1", 2) in decide(replace(pinned, pods=bound, now=LOST_WITHIN))
     assert Doom(8) not in decide(replace(pinned, pods=bound, now=LOST_WITHIN))
+
+
+def test_a_pod_is_bound_when_its_volumes_are_there() -> None:
+    """They are made once its node is known; meanwhile it says what it waits for, and nobody waits for it."""
+    waits = replace(PENDING, pods=(Pod("a", claims="data"),), jobs=(RUNS,), now=10.0)
+    begun = Pod("a", claims="data", making=Making(5, "n1", since=9.0))
+    assert [Prepare("a", 5, "n1")] == decide(waits)
+    told = Tell("VolumeBinding", "claim data waits for a volume that node n1 can reach")
+    assert [told, Wait(VOLUMES_LOOK, "volumes are being made")] == decide(replace(waits, pods=(begun,)))
+    assert [Bind("a", 5, "n1", 0)] == decide(replace(waits, pods=(replace(begun, claims=""),)))
+    assert [Prepare("a", 6, "n1")] == decide(replace(waits, pods=(begun,), jobs=(replace(RUNS, id=6),)))
+
+
+def test_a_node_for_which_no_volume_is_made_is_given_back() -> None:
+    """In time, or at once if the provisioner says so; with an event and a condition. A gang that runs in part waits."""
+    making = Making(5, "n1", since=0.0)
+    late = replace(PENDING, pods=(Pod("a", claims="data", making=making),), jobs=(RUNS,), now=VOLUMES_WITHIN + 1)
+    why = "claim data has got no volume that node n1 can reach: not within 40 s"
+    expected = [Report("a", "VolumeNotMade", why), Tell("VolumeNotMade", why), Cancel(5, why, avoid=("n1",))]
+    assert expected == decide(late)
+    refused = replace(late, pods=(Pod("a", claims="data", making=replace(making, refused=True)),), now=1.0)
+    why = "claim data has got no volume that node n1 can reach: its provisioner refuses that"
+    assert Cancel(5, why, avoid=("n1",)) == decide(refused)[-1]
+    others = Pod("b", "n1", 5, "e", rank=0), replace(late.pods[0], rank=1)
+    gang = replace(late, pods=others, jobs=(replace(RUNS, slots={"n1": 2}),), wanted=2)
+    assert Prepare("a", 5, "n1") in decide(gang)
+    assert not any(isinstance(act, Cancel) for act in decide(gang))
+
+
+def test_a_gang_is_bound_when_the_volumes_of_all_are_there() -> None:
+    """None of it before: one whose volume is never made would hold up those that run."""
+    pods = Pod("a"), Pod("b", claims="data"), Pod("c")
+    assert [Prepare("b", 7, "n1")] == decide(replace(GRANTED, pods=pods))
 
 
 def test_a_gang_that_is_not_whole_in_time_is_undone() -> None:
