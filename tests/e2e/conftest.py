@@ -15,8 +15,6 @@ from kurm.local.charts import Charts
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 STATE = Path("/var/lib/kurm/local")
-LONGEST = 2000
-"""Letters of a failure that are said once more at the end."""
 LINES = 10
 WIDTH = 240
 """Of what is printed of each of the cluster's parts: CI keeps the end of all that is printed, and no file."""
@@ -52,15 +50,6 @@ def _keep(told: list[list[str]], file: Path) -> None:
 
 def _brief(told: list[list[str]]) -> str:
     return "\n".join(line[:WIDTH] for first, *others in told for line in (first, *others[-LINES:]))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say last what failed and with which words: of a long report often only the end is at hand."""
-    for report in (*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")):
-        terminalreporter.section(report.nodeid)
-        crash = getattr(report.longrepr, "reprcrash", None)
-        told = f"{crash.path}:{crash.lineno}: {crash.message}" if crash else str(report.longrepr)
-        terminalreporter.line(told[:LONGEST])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
