@@ -50,6 +50,8 @@ class Binding:
         self._coming: dict[str, dict[str, Pod]] = {}  # node -> pods that are being bound to it, by UID
         self.ahead: Callable[[str], None] = lambda _: None
         """Told each node of which the pods have changed, or the jobs by which they are bound."""
+        self.unbound: Callable[[Pod], None] = lambda _: None
+        """Told each pod that is not where we have tried to bind it: it is counted there no longer."""
         for cache in (pool.pods, pool.foreign):
             cache.on_change(self._heed)
 
@@ -101,9 +103,13 @@ class Binding:
         if known is not None:
             self._arrived(uid, known.node)
         if found is None or found.metadata.uid != uid or not found.spec.node_name:
+            self.unbound(pod)
             return False
         self._known[uid] = _said(found)
-        return known is not None and known.node == found.spec.node_name
+        if known is not None and known.node == found.spec.node_name:
+            return True
+        self.unbound(found)
+        return False
 
     def on(self, node: str) -> Iterable[Pod]:
         """Return the pods that hold a share of a node, also those that are being bound to it."""

@@ -219,8 +219,6 @@ class Hand:
         if await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
             way = "queue" if entry.waited else "now"
             self.metrics.to_bound.labels(way).observe(self.owners.seen_for(act.pod))
-        else:
-            self.prospects.discount(pod)
         return True
 
     def _reaches(self, case: Case, pod: Pod, node: str) -> bool:

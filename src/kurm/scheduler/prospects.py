@@ -126,10 +126,6 @@ class Prospects:
         """Count a pod that is being bound."""
         self._terrain.count(pod, node)
 
-    def discount(self, pod: Pod) -> None:
-        """Count a pod no longer that was not bound after all."""
-        self._terrain.discount(pod)
-
 
 def _plain(pod: Pod) -> Ask:
     """Return what a pod takes, whatever else it asks: enough to pin it where it is."""

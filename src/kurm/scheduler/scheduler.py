@@ -107,7 +107,7 @@ class Scheduler:
         self.ahead = Ahead(
             kube, pool=self.pool, owners=self.owners, ledger=self.ledger, binding=self.binding, leads=leads
         )
-        self.binding.ahead = self.ahead.look_at
+        self.binding.ahead, self.binding.unbound = self.ahead.look_at, self.terrain.discount
         self.owners.arriving = self.ahead.arriving
         self.telling = Telling(kube, self.pool, self._recorder, self.metrics, leads)
         volumes = Volumes(kube)

@@ -2,10 +2,12 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
 from integration.scheduler.stage import Stage, until
+from kurm.kube.errors import Unreachable
 from kurm.kube.resources import PODS, Key
 from kurm.scheduler.prospects import Wish
 from kurm.scheduler.scheduler import Scheduler
@@ -130,6 +132,27 @@ async def test_a_gang_is_bound_whole_or_not_at_all(stage: Stage) -> None:
         assert stage.nodes == [await stage.node_of(f"ring-{number}") for number in range(3)]
         await stage.end("ring-0", "ring-1", "ring-2")
         await until(stage.jobs, {})
+
+
+async def test_a_gang_is_bound_whole_though_the_api_server_died_amid_it(stage: Stage) -> None:
+    """It never heard of some binds. Their pods count on no node meanwhile, or there would be no room for them."""
+    async with stage.scheduler():
+        hang_up_on(stage, "ring-2", "ring-6", "ring-10", "ring-11")
+        await stage.gang("ring", 12)  # all that the three nodes have
+        await until(lambda: stage.bound(*(f"ring-{number}" for number in range(12))), 12)
+
+
+def hang_up_on(stage: Stage, *names: str) -> None:
+    """Have the API server not be there as these pods are to be bound, the first time."""
+    left, bind = set(names), stage.kube.bind
+
+    async def lost(pod: Key, node: str, **what: Any) -> None:
+        if pod.name in left:
+            left.remove(pod.name)
+            raise Unreachable(stage.kube.config.server, "it hung up", "nothing")
+        await bind(pod, node, **what)
+
+    stage.kube.bind = lost  # type: ignore[method-assign]
 
 
 async def test_a_replaced_pod_of_a_gang_takes_its_slot(stage: Stage) -> None:
