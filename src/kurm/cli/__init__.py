@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     app: typer.Typer
 
 _MODULES = {name: f"kurm.cli.{name}" for name in ("status", "explain", "ssh", "local", "daemons")}
-_COMMANDS = {name: name for name in _MODULES} | {"syncer": "daemons", "operator": "daemons"}
+_COMMANDS = {name: name for name in _MODULES} | dict.fromkeys(("operator", "syncer", "scheduler"), "daemons")
 """In which module each command is. All together take two seconds to import, and ssh starts us twice."""
 UNKNOWN = 2
 """Exit status of a question that could not be asked, as of a usage error; 1 is for `kurm status` that found a fault."""

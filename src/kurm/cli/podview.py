@@ -19,10 +19,11 @@ from kurm.domain.podspec import host_ports
 from kurm.domain.selection import Taint, claim
 from kurm.domain.signals import NODE_SET
 from kurm.kube import resources as kube
-from kurm.kube.errors import Forbidden, NotFound
+from kurm.kube.errors import ApiError, Forbidden, NotFound
 from kurm.kube.resources import Key
 from kurm.kube.session import Session
 from kurm.scheduler.objects import JOBS, OWN_PODS, BatchJob, Pod
+from kurm.scheduler.volumes import Needs, Volumes
 
 
 async def look(session: Session, namespace: str, name: str) -> Story:
@@ -121,8 +122,17 @@ class _Look:
             placing.put_node(self._fact(node))
         for pod in await self._bound() if ask.ports else ():
             placing.occupancy.put(pod.metadata.uid, pod.spec.node_name, requests(pod.spec), host_ports(pod.spec))
-        prospect = placing.prospect(ask, slots=owner.size)
+        prospect = placing.prospect(ask, slots=owner.size, volumes=(await self._volumes()).terms)
         return Nodes(len(self._view.nodes), prospect.feasible, placing.infeasible(prospect))
+
+    async def _volumes(self) -> Needs:
+        """Return what its claims come to while it has no node."""
+        volumes = Volumes(self._session)
+        try:
+            await volumes.read([self._pod])
+        except ApiError as error:
+            self._unknown.append(f"Where its volumes can be reached is not known: {error.message}")
+        return volumes.needs(self._pod)
 
     async def _bound(self) -> Iterable[Pod]:
         """Return the pods that have nodes: only host ports ask for all of them."""

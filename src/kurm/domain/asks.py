@@ -8,7 +8,7 @@ from kurm.domain import gres, slurmtime
 from kurm.domain.feasibility import Constraint, Wish
 from kurm.domain.jobrequest import UNLIMITED, JobRequest
 from kurm.domain.nodeset import NodeSetSpec
-from kurm.domain.partition import Partition
+from kurm.domain.partition import WITHOUT_ANY, Partition
 from kurm.domain.podresources import Resources, requests
 from kurm.domain.podspec import Pod, PodSpec, Port, host_ports, placing_key
 from kurm.domain.room import Shape
@@ -121,9 +121,11 @@ class Rules:
     def __init__(
         self, scheduler: Scheduler, partitions: Iterable[Partition], node_sets: Mapping[str, NodeSetSpec]
     ) -> None:
-        """`node_sets` are those of the cluster, by name."""
+        """`node_sets` are those of the cluster, by name. Without partitions there is one over all of them."""
         self._scheduler = scheduler
         self._partitions = {partition.name: partition for partition in partitions}
+        if not self._partitions and node_sets:
+            self._partitions[WITHOUT_ANY] = Partition(WITHOUT_ANY, tuple(sorted(node_sets)), default=True)
         self._default = next((name for name, one in self._partitions.items() if one.default), "")
         self._namespaces = {rule.name: rule for rule in scheduler.namespaces}
         self._classes = {rule.name: rule for rule in scheduler.priority_classes}
@@ -190,7 +192,7 @@ class Rules:
         elif by_class is not None and by_class.partition:
             field, name = f"spec.priorityClassName {spec.priority_class_name}: partition", by_class.partition
         else:
-            field, name = "partition", self._scheduler.partition or self._default
+            field, name = "the SlurmCluster's spec.scheduler.partition", self._scheduler.partition or self._default
             if namespace.partitions and name not in namespace.partitions:
                 name = namespace.partitions[0]  # nobody has chosen the other one
         if name and name not in self._partitions:

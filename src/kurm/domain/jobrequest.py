@@ -35,3 +35,17 @@ class JobRequest:
     slots_per_node: int = 0
     """Most slots on a node, as far as Slurm can be told: it is asked for nodes enough. 0 for as many as fit. CPUs and
     memory do not tell that a node has GPUs for two pods only, or that a host port can be taken once."""
+
+    @property
+    def named(self) -> str:
+        """What it names of Slurm's own, in words: `partition batch, account web`. Slurm's refusals say neither."""
+        found = {
+            "partition": self.partition,
+            "account": self.account,
+            "QOS": self.qos,
+            "constraint": self.constraint,
+            "reservation": self.reservation,
+            "licenses": self.licenses,
+            "GRES": ",".join(self.gres),
+        }
+        return ", ".join(f"{name} {value}" for name, value in found.items() if value)

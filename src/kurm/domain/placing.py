@@ -9,7 +9,7 @@ This is the front of the house; behind it are `asks` (what a pod asks), `feasibi
     placing.put_node(Node(...)); placing.drop_node(name)            # from the watch of nodes
     placing.occupancy.put(uid, node, requests(spec), host_ports(spec))  # from the watch of pods, and when we bind one
     placing.occupancy.drop(uid)                                     # terminal phase, gone, or not bound after all
-    mark = placing.room.mark(); placing.room.refresh({name: Free(...)}, since=mark)  # Slurm's list, every 300 s
+    mark = placing.room.mark(); placing.room.refresh({name: Free(...)}, since=mark)  # Slurm's list, every hour
     placing.room.hold(owner, {node: slots}, found.shape)            # a grant; placing.room.release(owner) at its end
 
     ask = rules.ask(pod)                                            # RefusedError: its words are for the pod

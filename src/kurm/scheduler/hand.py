@@ -152,7 +152,7 @@ class Hand:
         except PASSING:
             raise
         except ApiError as error:
-            self.sight.refused(case.owner, str(error))
+            self.sight.refused(case.owner, wish.request, str(error))
             return True
         return self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch)
 
@@ -165,7 +165,7 @@ class Hand:
         except PASSING:
             raise
         except ApiError as error:
-            self.sight.refused(case.owner, str(error))
+            self.sight.refused(case.owner, wish.request, str(error))
             return True
         self.sight.asked(case.owner, wish)
         return self._made(case.owner, wish, job, Phase.QUEUED, epoch=epoch)

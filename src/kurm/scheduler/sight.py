@@ -9,6 +9,7 @@ import structlog
 
 from kurm.domain import owner as owners
 from kurm.domain.allocation import CLOSED_FOR
+from kurm.domain.jobrequest import JobRequest
 from kurm.domain.owner import Job, Obstacle, Phase, Snapshot
 from kurm.scheduler.binding import Binding
 from kurm.scheduler.ledger import Ledger
@@ -60,9 +61,10 @@ class Sight:
 
     # What was learnt.
 
-    def refused(self, owner: str, why: str) -> None:
+    def refused(self, owner: str, request: JobRequest, why: str) -> None:
         """Heed that Slurm has refused what an owner asks."""
-        self._refused[owner] = _now() + REFUSED_FOR, Obstacle("Refused", f"Slurm refuses it: {why}", REFUSED_FOR)
+        words = f"Slurm refuses it: {why}; asked: {request.named or 'nothing by name'}"
+        self._refused[owner] = _now() + REFUSED_FOR, Obstacle("Refused", words, REFUSED_FOR)
 
     def asked(self, owner: str, wish: Wish) -> None:
         """Heed with which excluded nodes an owner's job is queued."""

@@ -8,7 +8,6 @@ import structlog
 from kurm.domain import feasibility, gres
 from kurm.domain.asks import Rules
 from kurm.domain.noderecord import node_record
-from kurm.domain.partition import WITHOUT_ANY, Partition
 from kurm.domain.placing import Placing
 from kurm.domain.podresources import NOTHING, Resources, requests
 from kurm.domain.podspec import host_ports
@@ -51,7 +50,7 @@ class Terrain:
         self.placing.occupancy.put(pod.metadata.uid, node, size_of(pod), host_ports(pod.spec), stays=stays)
 
     def discount(self, pod: Pod) -> None:
-        """Count a pod no longer, unless it is bound all the same."""
+        """Count a pod where it is, and no longer where it was to be bound and is not."""
         if pod.spec.node_name:
             self.count(pod, pod.spec.node_name)
         else:
@@ -96,10 +95,7 @@ class Terrain:
 
     def _rules(self) -> Rules:
         cluster, node_sets = self._pool.cluster, self._pool.own_node_sets
-        partitions = cluster.spec.partitions if cluster else ()
-        if not partitions and node_sets:
-            partitions = (Partition(name=WITHOUT_ANY, node_sets=tuple(sorted(node_sets)), default=True),)
-        return Rules(self._pool.settings, partitions, node_sets)
+        return Rules(self._pool.settings, cluster.spec.partitions if cluster else (), node_sets)
 
     def _taints(self) -> set[str]:
         return {spec.taint_key for spec in self._pool.own_node_sets.values()} or {"kurm.dev/pool"}

@@ -15,6 +15,7 @@ from kurm.domain.signals import NODE_SET, SLURM_DRAINED, SLURM_READY
 from kurm.kube.errors import ApiError
 from kurm.kube.resources import NODES, PODS, Key, Object, Resource
 from kurm.kube.session import Session
+from kurm.scheduler.volumes import CLAIMS, VOLUMES
 from kurm.syncer.objects import NODE_SETS, SLURM_CLUSTERS
 
 Json = dict[str, Any]
@@ -53,6 +54,7 @@ class Story:
     place: str
     prefix: str
     nodes: list[str] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
 
     async def cluster(
         self,
@@ -134,11 +136,29 @@ class Story:
         event = {"involvedObject": about, "type": "Warning", "reason": reason, "message": message}
         await self.kube.create(EVENTS, {"metadata": self._named(f"{pod}.1"), "lastTimestamp": _now(), **event})
 
+    async def claim(self, name: str, *, disk: str) -> None:
+        """Make a claim that is bound to a volume which nodes with this label reach."""
+        volume = f"{self.prefix}{name}"
+        reach = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": [disk]}]}]
+        size: Json = {"storage": "1Gi"}
+        spec = {
+            "capacity": size,
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/none"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": reach}},
+        }
+        await self.kube.create(VOLUMES.of(Object), {"metadata": {"name": volume}, "spec": spec})
+        self.volumes.append(volume)
+        asked = {"volumeName": volume, "accessModes": ["ReadWriteOnce"], "resources": {"requests": size}}
+        await self.kube.create(CLAIMS.of(Object), {"metadata": self._named(name), "spec": asked})
+        await self._patch(CLAIMS.of(Object), Key(self.place, name), {"status": {"phase": "Bound"}})
+
     async def clear(self) -> None:
-        """Delete the nodes: they are in no namespace."""
-        for name in self.nodes:
-            with contextlib.suppress(ApiError):
-                await self.kube.delete(NODES.of(Object), Key("", name))
+        """Delete the nodes and the volumes: they are in no namespace."""
+        for resource, names in ((NODES.of(Object), self.nodes), (VOLUMES.of(Object), self.volumes)):
+            for name in names:
+                with contextlib.suppress(ApiError):
+                    await self.kube.delete(resource, Key("", name))
 
     def _named(self, name: str) -> Json:
         return {"name": name, "namespace": self.place}

@@ -49,6 +49,16 @@ async def test_a_pod_that_asks_for_what_is_not_there(story: Story, served: ApiSe
     assert "batch" in said.out
 
 
+async def test_a_bound_volume_rules_nodes_out(story: Story, served: ApiServer) -> None:
+    """One node of three reaches it, another one has a taint."""
+    await with_scheduler(story)
+    await story.claim("data", disk="fast")
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    await story.service("web", volumes=volumes)
+    said = await kurm(served, "explain", "pod", "web", "-n", story.place)
+    assert f"  1 cannot: Volume ({story.prefix}n2)" in said.out.splitlines(), said.out
+
+
 async def test_an_incomplete_gang_names_what_is_missing(story: Story, served: ApiServer) -> None:
     """By the annotation that others of it must have."""
     await with_scheduler(story)

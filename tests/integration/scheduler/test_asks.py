@@ -34,13 +34,14 @@ async def test_a_reserved_node_is_for_pods_that_name_its_reservation(stage: Stag
 
 
 async def test_a_reservation_that_is_not_there_is_told(stage: Stage) -> None:
-    """In Slurm's own words."""
+    """In Slurm's own words, with what was asked."""
     async with stage.scheduler():
         await stage.pod("named", annotations=RESERVATION)
         await until(lambda: stage.reason("named"), "Refused")
         told = (await stage.get("named")).condition("PodScheduled")
         assert told is not None
         assert "Requested reservation is invalid" in told.message
+        assert told.message.endswith("reservation ours")
 
 
 async def test_licences_are_as_many_as_slurm_has(stage: Stage) -> None:

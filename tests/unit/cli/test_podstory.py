@@ -87,12 +87,12 @@ def test_a_bound_pod_without_a_job() -> None:
 def test_an_incomplete_gang() -> None:
     """Which pods are there, and which are missing."""
     waiting = pod(("PodScheduled", "False", "GangIncomplete", "1 of 3 pods are there"))
-    gang = Gang("gang tenant/train", 3, ("web-1",), "2 more pods with the annotation slurm.kurm.dev/gang: train")
+    gang = Gang("gang tenant/train", 3, ("web-1",), "2 more with the annotation slurm.kurm.dev/gang: train")
     assert told(waiting, gang=gang).endswith(
         "Gang\n"
         "  It is one of 3 of gang tenant/train, which are bound all or none; 1 of its pods are there.\n"
         "  There: web-1\n"
-        "  Missing: 2 more pods with the annotation slurm.kurm.dev/gang: train\n"
+        "  Missing: 2 more with the annotation slurm.kurm.dev/gang: train\n"
     )
 
 

@@ -52,6 +52,13 @@ def test_a_plain_pod_asks_for_its_size_in_the_default_partition() -> None:
     assert ask.constraint.node_sets == ("workers",)
 
 
+def test_a_cluster_without_partitions_has_one_over_all_its_nodes() -> None:
+    """As its slurm.conf has it, so that a pod may name it."""
+    rules = Rules(msgspec.convert({"partition": "batch"}, Scheduler), (), NODE_SETS)
+    ask = rules.ask(pod(requests={"cpu": "1"}))
+    assert (ask.partition, ask.constraint.node_sets) == ("batch", ("gpus", "workers"))
+
+
 def test_annotations_say_what_slurm_is_asked_for() -> None:
     """Each of them has its place in the request."""
     said = {
