@@ -118,7 +118,7 @@ def _container(cluster: Cluster, part: Part, arguments: Sequence[str], requests:
         },
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5, "timeoutSeconds": 5},
         "resources": {"requests": requests},
-        "securityContext": RESTRICTED,
+        "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             rest.socket_mount(),
             {"name": "jwt-key", "mountPath": KEY_FOLDER, "readOnly": True},

@@ -17,7 +17,7 @@ RULES: list[Json] = [
     {"apiGroups": [GROUP], "resources": ["slurmclusters", "nodesets"], "verbs": [*READ]},
     # What slurmd's pods are told of the pods beside them.
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update", "patch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
 ]
 """What a scheduler may do in its namespace; the rest is in the chart's ClusterRole."""
 

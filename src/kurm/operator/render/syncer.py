@@ -12,7 +12,7 @@ RULES: list[Json] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*READ]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update", "patch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
 ]
 """What a syncer may do in its namespace. Who makes this Role must be allowed all of it: nobody can give more."""
 
