@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chaos.checker import Breach, check
 from chaos.faults import Faults
-from chaos.history import Event, Quiet, ordered
+from chaos.history import Event, Quiet, SlurmSilent, SlurmTold, ordered
 from chaos.kubelet import Kubelet
 from chaos.load import Load
 from chaos.recorder import kubernetes_requests, scheduler_lines, slurmctld_lines
@@ -20,6 +20,12 @@ ROUND = 10
 """Cycles between two quiet phases."""
 QUIET = 15.0
 """Seconds of a quiet phase."""
+HEARD, BREAK, STALLED = 5.0, 2.0, 60.0
+"""Seconds for which slurmctld has to have answered each question before a quiet phase ends, the longest time between
+two of them, and the most that is waited for all that: where the host takes the machine away for a moment nobody can
+answer, and pods are told so."""
+LOOK = 0.5
+"""Seconds between two looks whether that is so."""
 READY = 20.0
 """Seconds, the most that a fault waits for a scheduler that is coming up. It takes about one."""
 
@@ -88,10 +94,28 @@ async def run(folder: Path, plan: Plan) -> Result:
 async def quiet(made: World, load: Load) -> None:
     """Let all come to rest."""
     await load.calm()
-    for over in (False, True):
-        made.history.add(Quiet(at=made.history.clock.of(time.monotonic()), over=over))
-        if not over:
-            await asyncio.sleep(QUIET)
+    clock, history = made.history.clock, made.history
+    history.add(Quiet(at=clock.of(time.monotonic())))
+    await asyncio.sleep(QUIET)
+    ends = time.monotonic() + STALLED
+    while not heard(history.events, clock.of(time.monotonic())) and time.monotonic() < ends:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK)
+    history.add(Quiet(at=clock.of(time.monotonic()), over=True))
+
+
+def heard(events: Sequence[Event], now: float) -> bool:
+    """Whether slurmctld has answered all that it was asked in the last seconds, and was asked without a break."""
+    since = now
+    for event in reversed(events):
+        if isinstance(event, SlurmSilent):
+            return False
+        if isinstance(event, SlurmTold):
+            if since - event.asked > BREAK:
+                return False
+            since = event.asked
+            if now - since >= HEARD:
+                return True
+    return False
 
 
 def find(made: World) -> list[Breach]:

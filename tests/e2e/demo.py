@@ -82,22 +82,32 @@ class Demo:
         self.charts.wait("nodeset/workers", "Ready", within=120)
 
     def picture(self) -> dict[str, tuple[str, str]]:
-        """Return UID and version of everything that the operator and the charts make, by kind and name.
+        """Return UID and writes of everything that the operator and the charts make, by kind and name.
 
-        Helm's own record of each release is left out: it grows by one at every upgrade. A slurmd pod is told of each
-        pod that comes to its node (the start gate), so its resourceVersion says nothing: its generation stands for it.
+        Helm's own record of each release is left out: it grows by one at every upgrade.
         """
-        items = json.loads(self.kubectl("get", f"{RENDERED},slurmclusters,nodesets,pods", "-o", "json"))["items"]
+        kinds = f"{RENDERED},slurmclusters,nodesets,pods"
+        items = json.loads(self.kubectl("get", kinds, "-o", "json", "--show-managed-fields"))["items"]
         return {
-            f"{item['kind']}/{item['metadata']['name']}": (item["metadata"]["uid"], _version(item["metadata"]))
+            f"{item['kind']}/{item['metadata']['name']}": (item["metadata"]["uid"], _writes(item))
             for item in items
             if not item["metadata"]["name"].startswith("sh.helm.")
         }
 
 
-def _version(meta: dict[str, Any]) -> str:
-    slurmd = meta.get("labels", {}).get("app.kubernetes.io/component") == "slurmd"
-    return str(meta["generation"]) if slurmd and "generation" in meta else str(meta["resourceVersion"])
+def _writes(item: dict[str, Any]) -> str:
+    """Return who has written an object and when, its status apart; of a pod how often it was restarted, too.
+
+    A status follows what happens: a probe that comes late, jobs that are counted anew. A slurmd pod is told of each pod
+    that comes to its node (the start gate), so its generation stands for it.
+    """
+    meta = item["metadata"]
+    containers = item["status"].get("containerStatuses", []) if item["kind"] == "Pod" else []
+    restarts = [one["restartCount"] for one in containers]
+    if meta.get("labels", {}).get("app.kubernetes.io/component") == "slurmd" and "generation" in meta:
+        return f"generation {meta['generation']}, restarts {restarts}"
+    written = (one for one in meta.get("managedFields", []) if one.get("subresource") != "status")
+    return f"{sorted((one['manager'], one['operation'], one.get('time')) for one in written)}, restarts {restarts}"
 
 
 def within(seconds: float, look: Callable[[], Any], expected: Any) -> float:

@@ -182,16 +182,21 @@ def test_selectors_affinity_and_taints_are_honoured(demo: Demo, owner: Tenant) -
 
 def test_scancel_of_a_pods_job_ends_the_pod_cleanly(demo: Demo, owner: Tenant) -> None:
     """Its trap runs, a condition says who ended it, and nothing of it is left on either side."""
-    owner.apply(pod(demo, "cancelled"))
+    owner.apply(pod(demo, "cancelled", PAUSE.replace("sleep 2;", "sleep 8;")))
     within(30, owner.running, 1)
     job = annotation(owner.pod("cancelled"), JOB)
     with followed(owner, "cancelled") as said:
         owner.slurm("scancel", job)
-        within(10, lambda: owner.condition("cancelled", "DisruptionTarget").get("status"), "True")
-        why = owner.condition("cancelled", "DisruptionTarget")["message"]
-        within(15, lambda: owner.pod("cancelled"), {})
+        why: list[str] = []
+
+        def told() -> bool:
+            why.append(owner.condition("cancelled", "DisruptionTarget").get("message", ""))
+            return bool(why[-1])
+
+        within(10, told, expected=True)
+        within(30, lambda: owner.pod("cancelled"), {})
     assert said == ["told to end", "has ended"]
-    assert "CANCELLED" in why
+    assert "CANCELLED" in why[-1]
     within(10, owner.jobs, {})
 
 
@@ -213,15 +218,22 @@ def test_no_job_starts_over_a_pod_that_was_deleted_by_force(demo: Demo, owner: T
     within(30, owner.running, 1)
     node = owner.node("forced")
     demo.ssh(f"rm -f over; sbatch --nodelist {node} --exclusive --wrap 'date >over'")
+    assert container_lives()
+    lived = time.time()
     owner.delete("forced", force=True)
     within(5, lambda: owner.pod("forced"), {})
-    ends, lived = time.monotonic() + 60, 0.0
+    ends = time.monotonic() + 60
     while not (began := demo.ssh("stat -c %.Y over 2>/dev/null || true").strip()):
-        lived = time.time() if container_lives() else lived
+        lived = last_seen(lived)
         assert time.monotonic() < ends, demo.ssh("squeue -l")
-    lived = time.time() if container_lives() else lived
-    assert 0 < lived <= float(began)
+    assert last_seen(lived) <= float(began)
     within(10, owner.jobs, {})
+
+
+def last_seen(before: float) -> float:
+    """Return when the stubborn container was surely alive: now, or as before."""
+    now = time.time()
+    return now if container_lives() else before
 
 
 def container_lives() -> bool:
@@ -350,17 +362,17 @@ def test_a_scheduler_that_is_killed_amid_its_work_loses_and_doubles_nothing(demo
 
 def test_slurmctld_killed_just_after_pods_were_bound_gives_nothing_of_theirs_away(demo: Demo, owner: Tenant) -> None:
     """It has forgotten them, and jobs want whole nodes: the pods stay, each is held again where it is, one job runs."""
-    begin = f"--begin=now+{BEFORE_CRASH + 10}"
+    begin = f"--begin=now+{BEFORE_CRASH + 15}"
     for _ in NODES:
         demo.ssh(f"sbatch --nodes 1 --exclusive {begin} --wrap 'sleep 3600'")
     time.sleep(BEFORE_CRASH)
     owner.apply(deployment(demo, 3))
-    within(8, lambda: sum(bool(one["spec"].get("nodeName")) for one in owner.pods("app=web")), 3)
+    within(13, lambda: sum(bool(one["spec"].get("nodeName")) for one in owner.pods("app=web")), 3)
     places = {one["metadata"]["uid"]: one["spec"]["nodeName"] for one in owner.pods("app=web")}
     demo.kill("controller", "pkill", "-KILL", "-x", "slurmctld")
     within(30, lambda: held(owner), sorted(places.values()))
     free = set(NODES) - set(places.values())
-    within(40, lambda: demo.ssh("squeue -h -t R -u researcher -o %N").split(), sorted(free))
+    within(60, lambda: demo.ssh("squeue -h -t R -u researcher -o %N").split(), sorted(free))
     assert owner.running("app=web") == 3
     assert {one["metadata"]["uid"]: one["spec"]["nodeName"] for one in owner.pods("app=web")} == places
     assert held(owner) == sorted(places.values())

@@ -35,7 +35,7 @@ async def test_two_candidates_on_a_real_lease(session: Session, place: str) -> N
     lease = await session.get(LEASES, key)
     assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("second", 1)
     assert lease.spec.renew_time is not None
-    assert abs(lease.spec.renew_time.timestamp() - time.time()) < 5
+    assert abs(lease.spec.renew_time.timestamp() - time.time()) < 20
     two.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await two

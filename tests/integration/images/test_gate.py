@@ -136,7 +136,13 @@ def prepare(machine: Machine, *, gate: bool) -> None:
                 await allocations.submit(session, pod(number, "batch"))
 
     asyncio.run(fill())
-    time.sleep(6)  # slurmctld saves its state up to five seconds late, and these jobs are to be known after the crash
+    saved(machine, pod(WAITING - 1, "batch"))
+
+
+def saved(machine: Machine, request: JobRequest) -> None:
+    """Wait until slurmctld has saved a job, which it does up to five seconds late."""
+    file = machine.folder / "state/state/job_state"
+    machine.until(expected=True, actual=lambda: request.name.encode() in file.read_bytes())
 
 
 def crash(machine: Machine) -> list[str]:
@@ -219,18 +225,18 @@ def test_without_the_gate_the_nodes_are_given_away(machine: Machine) -> None:
 
 def test_it_opens_by_itself_and_partitions_come_and_go(machine: Machine) -> None:
     """The scheduler is away. A partition that is new gets its state at once, one that was set by hand keeps it."""
-    machine.project("h1", conf(wait=3))
+    machine.project("h1", conf(wait=15))
     machine.start_slurmctld()
     machine.until("closed", lambda: gate(machine))
     assert states(machine) == {"batch": "down", "services": "down", "pin": "up"}
     life = ask(machine, "GET")[1]["epoch"]
-    machine.until("open", lambda: gate(machine), seconds=10)
+    machine.until("open", lambda: gate(machine))
     assert set(states(machine).values()) == {"up"}
     machine.slurm("scontrol", "update", "PartitionName=batch", "State=DOWN")
     machine.project("h2", conf("more"))
     machine.until("h2", lambda: machine.told()["hash"])
     expected = {"batch": "down", "services": "up", "more": "up", "pin": "up"}
-    machine.until(expected, lambda: states(machine), seconds=5)
+    machine.until(expected, lambda: states(machine))
     assert ask(machine, "GET")[1]["epoch"] == life
     machine.stop_controller()  # in order: it saves that they are UP, and would find them so
     machine.start_slurmctld()
@@ -255,7 +261,7 @@ def test_an_ended_allocation_that_was_revived_is_seen_and_cancelled(machine: Mac
             await jobs.cancel_job(session, job)
 
     job = asyncio.run(begin())
-    time.sleep(6)  # until it is saved
+    saved(machine, pod(1))
     asyncio.run(cancel(job))
     machine.kill_controller()
     machine.start_slurmctld()

@@ -118,7 +118,7 @@ async def test_a_changed_script_is_in_the_configuration(stage: Stage) -> None:
         before = await stage.made()
         changed = {"data": {"10-hello": "#!/bin/sh\necho two\n"}}
         await stage.kube.patch(CONTENT_MAPS, Key(stage.place, "site"), changed)
-        await until(lambda: _prolog(stage), "#!/bin/sh\necho two\n", within=5)
+        await until(lambda: _prolog(stage), "#!/bin/sh\necho two\n")
         await until(stage.conditions, WHOLE)
         after = await stage.made()
         assert [name for name in before if before[name] != after[name]] == ["ConfigMap/demo-config"]

@@ -44,7 +44,7 @@ async def test_a_node_is_emptied_when_its_jobs_have_ended(stage: Stage) -> None:
         assert await stage.pods() == {}
         assert await stage.claimed() == {node: "workers"}
         await stage.cordon(node, lift=True)
-        await until(stage.node_set_conditions, READY, within=5.0)
+        await until(stage.node_set_conditions, READY)
         second = (await stage.pods())[node]
         assert second.metadata.uid != first.metadata.uid
         with pytest.raises(TooManyRequests):

@@ -18,8 +18,10 @@ async def test_in_quiet_it_asks_for_nothing(stage: Stage) -> None:
     async with stage.operator():
         await until(stage.node_set_conditions, {"Ready": ("True", "Ready")})
         await until(stage.conditions, {"Available": ("True", "Answers"), "Ready": ("True", "Ready")})
-        await asyncio.sleep(3.0)  # events are written in their own time
+        await asyncio.sleep(5.0)  # events are written in their own time
         before = len(stage.server.requests(OPERATOR))
         await asyncio.sleep(QUIET_SECONDS)
         asked = [(one["verb"], one["objectRef"]["resource"]) for one in stage.server.requests(OPERATOR)[before:]]
-    assert {("patch", "leases")} == set(asked)
+    # A renewal that came too late for its answer is read once more.
+    assert {("patch", "leases")} == set(asked) - {("get", "leases")}
+    assert asked.count(("get", "leases")) < asked.count(("patch", "leases"))

@@ -33,7 +33,7 @@ async def test_a_pod_has_a_job_again_when_its_node_is_back(stage: Stage) -> None
         await asyncio.sleep(2)  # until the scheduler has seen that
         await stage.set_node(node, "resume")
         await stage.hear(node)
-        await until(stage.jobs, {"web": ("RUNNING", "pin", node)}, within=10)
+        await until(stage.jobs, {"web": ("RUNNING", "pin", node)})
         assert not await stage.leaving("web")
 
 
@@ -46,7 +46,7 @@ async def test_a_pod_runs_on_where_slurm_gives_out_nothing(stage: Stage) -> None
         await asyncio.sleep(8)  # twice as long as for a share that was given to others
         assert not await stage.leaving("web")
         await stage.set_node(node, "resume")
-        await until(stage.jobs, {"web": ("RUNNING", "pin", node)}, within=10)
+        await until(stage.jobs, {"web": ("RUNNING", "pin", node)})
         assert not await stage.leaving("web")
 
 
@@ -72,10 +72,10 @@ async def test_a_pod_that_stays_terminating_on_a_dead_node_is_told_of_and_by_pol
         await asyncio.sleep(3)
         assert not await reported(stage)
         await stage.hear(node, "Unknown", for_seconds=600)
-        await until(lambda: reported(stage), within=10)
+        await until(lambda: reported(stage))
         assert await stage.leaving("web")
         assert {"web"} == set(await stage.jobs())
         policy = {"spec": {"scheduler": {"terminatingForever": "delete"}}}
         await stage.kube.patch(SLURM_CLUSTERS, Key(stage.place, "demo"), policy)
-        await until(stage.jobs, {}, within=10)
+        await until(stage.jobs, {})
         assert b'"web"' not in await stage.kube.request("GET", PODS.path(namespace=stage.place))

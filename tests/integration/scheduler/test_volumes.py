@@ -129,7 +129,7 @@ async def test_a_node_that_the_provisioner_refuses_is_given_up_at_once(stage: St
         nothing = {"metadata": {"annotations": {SELECTED_NODE: None}}}
         await stage.kube.patch(CLAIMS, Key(stage.place, "data"), nothing)
         await provision(stage, "data", lambda node: node)
-        await until(lambda: stage.bound("web"), 1, within=15)
+        await until(lambda: stage.bound("web"), 1, within=25)
         assert await stage.node_of("web") != first
 
 
@@ -145,7 +145,7 @@ async def test_pods_whose_volumes_are_being_made_hold_up_no_others(
             await stage.pod(f"with-{name}", claim=name)
         await until(lambda: stage.reason(f"with-{claims[-1]}"), "VolumeBinding")
         await stage.pod("web")
-        await until(lambda: stage.bound("web"), 1, within=5)
+        await until(lambda: stage.bound("web"), 1, within=20)  # volumes are waited for twice as long
         assert await stage.bound(*(f"with-{name}" for name in claims)) == 0
 
 

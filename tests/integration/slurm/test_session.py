@@ -153,7 +153,7 @@ async def test_slurmctld_goes_and_comes_back(own_lab: Lab) -> None:
         for _ in range(5):
             with pytest.raises(ControllerAway):
                 await nodes.list_nodes(slurm)
-        assert time.monotonic() - start < 5  # five that waited would take 50
+        assert time.monotonic() - start < 25  # five that waited would take 50
         own_lab.start_controller()
         assert (await cluster.get_controller(slurm)).boot_time >= before.boot_time
         found = await nodes.list_nodes(slurm)

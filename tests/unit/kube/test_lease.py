@@ -170,6 +170,7 @@ async def test_fields_of_others_survive() -> None:
         assert lease["spec"]["holderIdentity"] == "candidate-0"
 
 
+@pytest.mark.looptime
 async def test_a_lease_goes_with_its_owner() -> None:
     """It is made with a reference to the object whose daemon it is for: the garbage collector does the rest."""
     owner = OwnerReference("SlurmCluster", "demo", "uid-1", "kurm.dev/v1alpha1")
