@@ -1,5 +1,6 @@
 """A SlurmCluster's scheduler on a real API server: what comes and goes with it, whose its name is, and its policies."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,6 +81,7 @@ async def test_a_schedulers_name_is_the_older_clusters(stage: Stage) -> None:
     async with stage.operator():
         await until(lambda: stage.conditions("the-older"), WHOLE)
         older = await stage.get_cluster("the-older")
+        await asyncio.sleep(1.1)  # of two of the same second Kubernetes does not say which is older
         await stage.cluster("a-younger", scheduler={"name": stage.place})
         await until(lambda: _of(stage, "a-younger", "Stalled"), ("True", "SchedulerNameTaken"))
         await until(lambda: _of(stage, "a-younger", "Available"), WHOLE["Available"])
