@@ -250,7 +250,7 @@ def _take_back(seen: Snapshot) -> Iterator[Instruction]:
         bound = [pod for pod in _bound(seen) if pod.node in _slots(job)]
         if not bound:
             yield Cancel(job.id, "its pods are gone" if job.ends_at is None else "it makes room for another")
-        left = None if job.ends_at is None else max(job.ends_at - seen.now, 0.0)
+        left = None if job.ends_at is None else max(job.ends_at - seen.now, 1.0)  # 0 is Kubernetes' word for force
         reason = "PreemptedBySlurm" if job.ends_at is not None else "GangUndone"
         message = f"Slurm takes back job {job.id}" if job.ends_at is not None else "its gang could not be bound whole"
         ours = (pod for pod in bound if not (pod.leaving or pod.foreign))

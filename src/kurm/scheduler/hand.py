@@ -216,9 +216,10 @@ class Hand:
             self.sight.avoid(case.owner, [act.node])
             return True  # the next round gives the node up
         self.prospects.count(pod, act.node)
-        if await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
-            way = "queue" if entry.waited else "now"
-            self.metrics.to_bound.labels(way).observe(self.owners.seen_for(act.pod))
+        if not await self.binding.bind(pod, act, epoch=entry.epoch, owner=case.owner):
+            return False
+        way = "queue" if entry.waited else "now"
+        self.metrics.to_bound.labels(way).observe(self.owners.seen_for(act.pod))
         return True
 
     def _reaches(self, case: Case, pod: Pod, node: str) -> bool:

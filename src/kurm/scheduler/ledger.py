@@ -205,7 +205,8 @@ class Ledger:
             self._end(entry, told=True)
         elif entry.job.phase is Phase.QUEUED:
             now = self._now()
-            self._change(event.id, phase=Phase.RUNNING, hosts=_expanded(event.nodes), granted_at=now)
+            # Where it runs is asked of Slurm: a user can write a line of the log.
+            self._change(event.id, phase=Phase.RUNNING, granted_at=now)
             self._entries[event.id] = replace(self._entries[event.id], noted_at=now)
         else:
             return
@@ -292,7 +293,7 @@ class Ledger:
             hosts,
             slots=known.slots if known and same else None,
             pinned=one.partition == "pin",
-            ends_at=now + max(one.preempt - time.time(), 0.0) if one.preempt else None,
+            ends_at=now + max(one.ends - time.time(), 0.0) if one.preempt else None,
             doomed=known.doomed if known else False,
             granted_at=known.granted_at if known and same else now,
         )

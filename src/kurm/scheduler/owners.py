@@ -31,8 +31,11 @@ class Members:
     """Why these pods can have no allocation, in words: their annotations make no gang."""
 
     def there(self) -> list[Pod]:
-        """Return those that have not ended, in the order of their names."""
-        found = [pod for pod in self.pods.values() if not pod.over]
+        """Return those that have not ended and may be bound, in the order of their names."""
+        # The API server binds nobody who has a gate (spec.schedulingGates): what Slurm gave would be held for nobody.
+        found = [
+            pod for pod in self.pods.values() if not pod.over and (pod.spec.node_name or not pod.spec.scheduling_gates)
+        ]
         return sorted(found, key=lambda pod: natural(pod.metadata.name)) if len(found) > 1 else found
 
     def rank(self, pod: Pod) -> int:
@@ -105,9 +108,12 @@ class Owners:
 
     def _heed(self, change: Change[Pod], *, foreign: bool) -> None:
         pod = change.new or change.old
-        if pod is None or (foreign and not (is_guest(pod) and self._pool.owns(pod.spec.node_name))):
+        if pod is None:
             return
         uid = pod.metadata.uid
+        known = uid in self._of  # also where its node has left before it
+        if foreign and not (known or (is_guest(pod) and self._pool.owns(pod.spec.node_name))):
+            return
         if change.new is None:
             self._vanished(pod)
             return

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import structlog
 
 from kurm.domain.steps import Tell
+from kurm.kube.cache import Change
 from kurm.kube.errors import Conflict, KubeError, NotFound
 from kurm.kube.events import Recorder, Severity
 from kurm.kube.queue import Queue
@@ -43,6 +44,7 @@ class Telling:
         self._wanted: dict[str, Tell] = {}
         self._told: dict[str, tuple[Tell, float]] = {}
         self._queue: Queue[str] = Queue()
+        pool.pods.on_change(self._heed)
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -58,6 +60,11 @@ class Telling:
             before, at = self._told.get(uid, (None, 0.0))
             same = before is not None and before.reason == told.reason
             self._queue.add(uid, after=max(PATIENCE, at + AGAIN - self._now()) if same else PATIENCE)
+
+    def _heed(self, change: Change[Pod]) -> None:
+        """Drop what was to be said of a pod that is gone."""
+        if change.new is None and change.old is not None:
+            self.say(change.old, None)
 
     def report(self, pod: Pod, reason: str, message: str) -> None:
         """Say of a pod what a person has to look at: an event."""

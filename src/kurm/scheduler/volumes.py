@@ -106,7 +106,6 @@ class Volumes:
     kube: Session
     _known: dict[str, Needs] = field(default_factory=dict)
     _making: dict[str, Making] = field(default_factory=dict)
-    _terms: dict[str, tuple[Term, ...]] = field(default_factory=dict)
 
     def needs(self, pod: Pod) -> Needs:
         """Return what a pod needs, as it was read last."""
@@ -167,11 +166,8 @@ class Volumes:
         return Needs(tuple(one for one in terms if one), tuple(waiting))
 
     async def _reach(self, volume: str) -> tuple[Term, ...]:
-        if volume not in self._terms:
-            found = await self.kube.get(VOLUMES, Key("", volume))
-            required = found.spec.node_affinity.required
-            self._terms[volume] = required.node_selector_terms if required is not None else ()
-        return self._terms[volume]
+        required = (await self.kube.get(VOLUMES, Key("", volume))).spec.node_affinity.required
+        return required.node_selector_terms if required is not None else ()
 
     async def _waits(self, claim: Claim) -> StorageClass | None:
         """Return the class of a claim that waits for its first consumer."""

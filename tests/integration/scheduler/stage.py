@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -199,6 +199,7 @@ class Stage:
         gpus: int = 0,
         claim: str = "",
         job: Object | None = None,
+        gates: Sequence[str] = (),
     ) -> None:
         """Make a pod; with a node one that somebody else has bound, with a Job one of that Job's."""
         container: dict[str, Any] = {"name": "main", "image": "none"}
@@ -208,6 +209,8 @@ class Stage:
         spec: dict[str, Any] = {"containers": [container], "schedulerName": scheduler or self.scheduler_name}
         if claim:
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+        if gates:
+            spec["schedulingGates"] = [{"name": name} for name in gates]
         spec |= {"terminationGracePeriodSeconds": 5} | ({"nodeName": node} if node else {})
         metadata: dict[str, Any] = {"name": name, "namespace": self.place, "annotations": dict(annotations or {})}
         if job is not None:

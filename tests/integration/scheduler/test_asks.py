@@ -3,6 +3,7 @@
 import pytest
 
 from integration.scheduler.stage import Stage, until
+from kurm.kube.resources import PODS, Key
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -42,6 +43,21 @@ async def test_a_reservation_that_is_not_there_is_told(stage: Stage) -> None:
         assert told is not None
         assert "Requested reservation is invalid" in told.message
         assert told.message.endswith("reservation ours")
+
+
+async def test_a_pod_with_a_gate_holds_nothing_until_that_is_gone(stage: Stage) -> None:
+    """The API server would not bind it. Slurm is asked for nothing, and others have the room."""
+    async with stage.scheduler():
+        await stage.pod("gated", cpu="4", gates=["example.com/quota"])
+        for number in range(len(stage.nodes)):
+            await stage.pod(f"filler-{number}", cpu="4")
+        fillers = [f"filler-{number}" for number in range(len(stage.nodes))]
+        await until(lambda: stage.bound(*fillers), len(fillers))
+        assert set(fillers) == set(await stage.jobs())
+        await stage.kube.patch(PODS, Key(stage.place, "gated"), {"spec": {"schedulingGates": None}})
+        await until(lambda: stage.reason("gated"), "SlurmQueue")
+        await stage.end(fillers[0])
+        await until(lambda: stage.bound("gated"), 1)
 
 
 async def test_licences_are_as_many_as_slurm_has(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """What is known of Slurm's jobs: lists, hints and our own calls, in any order; on virtual time."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -44,6 +45,18 @@ async def test_before_the_first_list_nothing_is_known() -> None:
     assert made.jobs("a") is None
     made.replace(listed(), now())
     assert made.jobs("a") == ()
+
+
+async def test_a_preempted_job_has_its_grace() -> None:
+    """Until GraceTime is over: when Slurm began with it says nothing of that."""
+    made = Ledger(lambda: "c")
+    told = Allocation(
+        1, "shop/a.x", "RUNNING", "kurm:c:a", nodes="n1", preempt=int(time.time()) - 2, ends=int(time.time()) + 28
+    )
+    made.replace(Allocations("e", (told,)), now())
+    (job,) = made.jobs("a") or ()
+    assert job.ends_at is not None
+    assert 20 < job.ends_at - now() < 29
 
 
 async def test_jobs_of_other_clusters_are_not_ours() -> None:
