@@ -1,7 +1,7 @@
 """A SlurmCluster's scheduler on a real API server: what comes and goes with it, whose its name is, and its policies."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -215,6 +215,29 @@ async def _resize(stage: Stage, key: Key, cpu: str, limit: str) -> str:
     except ApiError as error:
         return error.message
     return ""
+
+
+async def test_what_a_pod_says_of_its_job_is_the_schedulers_to_write(stage: Stage) -> None:
+    """Without it a pod whose job is cancelled would look like a forgotten one, and live on with a new job."""
+    marks = {"kurm.dev/job": "7", "kurm.dev/slot": "0", "kurm.dev/allocation": "a", "kurm.dev/epoch": "e"}
+    manifest = pod({}, stage.place)
+    manifest["metadata"] |= {"namespace": stage.place}
+    made = await stage.kube.create(DYNAMIC_PODS, manifest)
+    written = {"metadata": {"annotations": marks}}
+    await stage.kube.patch(DYNAMIC_PODS, made.key, written, subresource="status")
+
+    async def refused(annotations: Mapping[str, str | None]) -> bool:
+        try:
+            await stage.kube.patch(DYNAMIC_PODS, made.key, {"metadata": {"annotations": annotations}})
+        except ApiError as error:
+            return "cannot be changed: the scheduler writes them" in error.message
+        return False
+
+    await until(lambda: refused({"kurm.dev/job": "8"}))
+    assert [await refused({mark: value}) for mark in marks for value in (None, "other")] == [True] * 8
+    assert await refused({"example.org/mine": "yes"}) is False
+    found = (await stage.kube.get(DYNAMIC_PODS, made.key)).metadata.annotations
+    assert found == marks | {"example.org/mine": "yes"}
 
 
 async def test_a_namespace_opts_its_pods_in(stage: Stage) -> None:
