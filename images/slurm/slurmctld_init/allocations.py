@@ -24,6 +24,7 @@ FIELDS = {
     "preempt": "PreemptTime",
     "ends": "EndTime",
     "signature": "admin_comment",
+    "gres": "tres-per-node",
 }
 """Fields of ours and of squeue(1), --Format."""
 NUMBERS = frozenset({"id", "submitted", "started", "preempt", "ends"})

@@ -122,7 +122,8 @@ class _Look:
             placing.put_node(self._fact(node))
         for pod in await self._bound() if ask.ports else ():
             placing.occupancy.put(pod.metadata.uid, pod.spec.node_name, requests(pod.spec), host_ports(pod.spec))
-        prospect = placing.prospect(ask, slots=owner.size, volumes=(await self._volumes()).terms)
+        terms = (await self._volumes()).terms
+        prospect = placing.prospect(ask, slots=owner.size, volumes=[terms] if terms else ())
         return Nodes(len(self._view.nodes), prospect.feasible, placing.infeasible(prospect))
 
     async def _volumes(self) -> Needs:

@@ -323,7 +323,12 @@ def _bind(seen: Snapshot, job: Job) -> Iterator[Instruction]:
     elif seen.now - job.granted_at > BIND_WITHIN:
         yield Cancel(job.id, f"its pods could not be bound in {BIND_WITHIN:g} s")
     else:
-        yield from _ready(seen, _assign(seen, _free(seen, [job])))
+        binds = list(_assign(seen, _free(seen, [job])))
+        if len(binds) < seen.wanted - seen.finished:
+            unused = tuple(node for node in slots if all(bind.node != node for bind in binds))
+            yield Cancel(job.id, "from its nodes not all pods of the gang can reach their volumes", avoid=unused)
+        else:
+            yield from _ready(seen, binds)
 
 
 def _join(seen: Snapshot, jobs: list[Job]) -> Iterator[Instruction]:
@@ -395,12 +400,16 @@ def _assign(seen: Snapshot, free: dict[int, tuple[int, str]]) -> Iterator[Bind]:
     """Give pods free slots: one with a rank its own, once nobody has that; others in their order what is left.
 
     The slots of a gang that was pinned again are of several jobs, in whatever order, and no rank's own: there a pod
-    with a rank takes any, under its rank. Else it would wait for ever for a number that there is not.
+    with a rank takes any, under its rank. Else it would wait for ever for a number that there is not. Pods with volumes
+    choose first, those with the fewest nodes before others: each node has slots for them, as it was asked for.
     """
     left, held = dict(free), {pod.rank for pod in _bound(seen)}
-    for pod in sorted(_waiting(seen), key=lambda pod: pod.rank not in left):
-        if left and (pod.rank < 0 or pod.rank not in held):
-            slot = pod.rank if pod.rank in left else next(iter(left))
+    for pod in sorted(_waiting(seen), key=lambda pod: (-len(pod.beyond), pod.rank not in left)):
+        if pod.rank >= 0 and pod.rank in held:
+            continue
+        fitting = (slot for slot, (_, node) in left.items() if node not in pod.beyond)
+        slot = pod.rank if pod.rank in left and left[pod.rank][1] not in pod.beyond else next(fitting, None)
+        if slot is not None:
             job, node = left.pop(slot)
             held.add(pod.rank)
             yield Bind(pod.uid, job, node, slot if pod.rank < 0 else pod.rank)

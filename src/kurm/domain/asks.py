@@ -9,7 +9,7 @@ from kurm.domain.feasibility import Constraint, Wish
 from kurm.domain.jobrequest import UNLIMITED, JobRequest
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.partition import WITHOUT_ANY, Partition
-from kurm.domain.podresources import Resources, requests
+from kurm.domain.podresources import NOTHING, Resources, requests
 from kurm.domain.podspec import Pod, PodSpec, Port, host_ports, placing_key
 from kurm.domain.room import Shape
 from kurm.domain.schedulerspec import NamespaceRule, Scheduler
@@ -268,6 +268,27 @@ class Rules:
             why = f"no NodeSet has it in spec.slurm.gres: {_allowed(self._gres)}"
             raise RefusedError(f"spec.containers: {resource} is unknown to Slurm, because {why}")
         return Wish(resource, self._gres[resource], "", count)
+
+
+def held(pod: Pod) -> Ask:
+    """Return what a bound pod takes of its node, by itself: whether it may ask for that (still) is another matter."""
+    said = pod.metadata.annotations
+    try:
+        resources = requests(pod.spec)
+    except ValueError:  # no kubelet takes it in
+        resources = NOTHING
+    named = (_GRES.fullmatch(text) for text in said.get(f"{PREFIX}gres", "").split(","))
+    return Ask(
+        Constraint(
+            cpus=resources.cpus,
+            memory=resources.mebibytes,
+            wishes=tuple(Wish("", found[1], (found[2] or "").lower()) for found in named if found),
+        ),
+        resources,
+        cpus=resources.cpus,
+        memory=resources.mebibytes,
+        exclusive=said.get(f"{PREFIX}exclusive") == "true",
+    )
 
 
 def _asks(annotation: str) -> bool:

@@ -157,6 +157,18 @@ class Nodes:
         self._verdicts[constraint] = self._version, found
         return found
 
+    def share(self, name: str, wishes: Iterable[Wish]) -> tuple[str, ...]:
+        """Return what a pod with such wishes holds of a node that it is bound to, in Slurm's words: the whole of each.
+
+        However many it asks for, and without those that the node has not (any more).
+        """
+        node = self.get(name)
+        if node is None:
+            return ()
+        least = [Wish(wish.resource, wish.name, wish.type) for wish in wishes]
+        found = (_Share.of(node).words([wish]) for wish in least)
+        return tuple(sorted({word for words in found if not isinstance(words, str) for word in words[0]}))
+
     def matching(self, terms: Sequence[Term]) -> int:
         """Return the nodes of which one of the terms holds, as a mask: for the node affinity of a volume."""
         found = 0

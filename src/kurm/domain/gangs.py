@@ -51,6 +51,10 @@ class Owner:
         return f"kurm:{cluster_uid}:{self.id}"
 
 
+UNKNOWN = 100_000
+"""Size of an owner of which nobody can say it any more: more than any gang that annotations can make."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """The pods of an owner that are there."""
@@ -78,17 +82,29 @@ def owner_of(pod: Pod, job: JobSpec | None = None) -> Owner:
     if GANG in meta.annotations or GANG_SIZE in meta.annotations:
         name, size = _annotated(meta.annotations)
         return Owner(f"{meta.namespace}/{name}", meta.namespace, name, size)
-    if (
-        job is not None
-        and job.completion_mode == "Indexed"
-        and job.parallelism == job.completions
-        and job.parallelism > 1
-    ):
-        uid = job_of(pod)
-        name = next((owner.name for owner in meta.owner_references if owner.uid == uid), "")
-        if uid and rank(pod) is not None:
-            return Owner(uid, meta.namespace, name, job.parallelism, indexed=True)
+    if job is not None and starts_at_once(job) and (uid := job_of(pod)) and rank(pod) is not None:
+        name = next(owner.name for owner in meta.owner_references if owner.uid == uid)
+        return Owner(uid, meta.namespace, name, job.parallelism, indexed=True)
     return Owner(meta.uid, meta.namespace, meta.name)
+
+
+def starts_at_once(job: JobSpec) -> bool:
+    """Whether all pods of a Job are to run at once, each with its rank."""
+    return job.completion_mode == "Indexed" and job.parallelism == job.completions and job.parallelism > 1
+
+
+def owner_was(pod: Pod, id: str) -> Owner:  # noqa: A002 - what it is in Owner
+    """Return the owner by which a bound pod says that it was bound.
+
+    Its Job may have been deleted, or its annotations changed, since: then only the name and a part of its pods are left
+    to tell of it.
+    """
+    meta = pod.metadata
+    if id == meta.uid:
+        return Owner(id, meta.namespace, meta.name)
+    job = next((owner.name for owner in meta.owner_references if owner.uid == id), "")
+    name = job or id.removeprefix(f"{meta.namespace}/")
+    return Owner(id, meta.namespace, name, UNKNOWN, indexed=rank(pod) is not None and "/" not in id)
 
 
 def rank(pod: Pod) -> int | None:

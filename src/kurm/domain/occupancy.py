@@ -101,18 +101,21 @@ class Occupancy:
         if pod is not None:
             self._count(pod, -1)
 
-    def fits(self, node: str, resources: Resources, ports: Collection[Port] = (), *, uid: str = "") -> str:
+    def fits(self, node: str, resources: Resources, ports: Collection[Port] = (), *, uids: Iterable[str] = ()) -> str:
         """Return why its kubelet would refuse one more pod, empty if it would not.
 
-        `uid`: a pod that is not to be counted against itself, because it may have been put already.
+        `uids`: pods that are not to be counted against themselves, because they may have been put already.
         """
-        own = self._pods.get(uid)
-        if own is not None and own.node == node:
-            self._count(own, -1)
-            try:
-                return self.fits(node, resources, ports)
-            finally:
-                self._count(own, 1)
+        own = [pod for uid in uids if (pod := self._pods.get(uid)) is not None and pod.node == node]
+        for pod in own:
+            self._count(pod, -1)
+        try:
+            return self._refusal(node, resources, ports)
+        finally:
+            for pod in own:
+                self._count(pod, 1)
+
+    def _refusal(self, node: str, resources: Resources, ports: Collection[Port]) -> str:
         lacking = self._lacking(node, resources)
         if lacking:
             return lacking

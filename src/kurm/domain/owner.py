@@ -56,6 +56,8 @@ class Pod:
     claims: str = ""
     """Names of those of its claims whose volumes are made only once its node is known; empty if it waits for none."""
     making: Making | None = None
+    beyond: frozenset[str] = frozenset()
+    """Of a gang's pod that waits: those of its jobs' nodes that cannot reach its volumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Snapshot:
     open: bool = True
     """Whether slurmctld gives out nodes: not while what is bound is being pinned again after its restart."""
     outdated: bool = False
-    """Whether its queued job excludes nodes that it may use by now."""
+    """Whether its queued job excludes other nodes than it would now, or asks for another number of GRES or slots."""
     room: bool | None = True
     """Whether some node is thought to have room without preemption; None while that is being found out."""
     problem: str = ""

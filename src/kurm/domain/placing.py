@@ -13,25 +13,25 @@ This is the front of the house; behind it are `asks` (what a pod asks), `feasibi
     placing.room.hold(owner, {node: slots}, found.shape)            # a grant; placing.room.release(owner) at its end
 
     ask = rules.ask(pod)                                            # RefusedError: its words are for the pod
-    found = placing.prospect(ask, slots=1, volumes=terms, avoid=names)
+    found = placing.prospect(ask, slots=1, volumes=[terms], avoid=names)
     if not found.feasible: ...                                      # Infeasible: placing.sentence(found)
     excluded = known.get(found.version) or compress(placing.excluded(found))
     request = ask.request(name, signature, slots=1, gres=found.gres, per_node=found.per_node)
     if found.room: allocate(request, excluded=excluded)             # NoRoom: placing.no_room(found)
     else: submit(request, excluded=excluded)
-    placing.refusal(ask, node, uid=pod.metadata.uid)                # before the bind: why it must not be, or ""
+    placing.refusal(ask, node, uids=[pod.metadata.uid])             # before the bind: why it must not be, or ""
 
-What was submitted keeps its excluded nodes. If the prospect of an owner that waits has another `version` later, its
-job's excluded nodes are out of date; so is the job altogether if `gres` is another.
+What was submitted keeps its excluded nodes and its GRES. If the prospect of an owner that waits has another `version`
+or `gres` later, its job is out of date.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from kurm.domain.asks import Ask
 from kurm.domain.diagnosis import NAMED
-from kurm.domain.feasibility import Node, Nodes, Verdict
+from kurm.domain.feasibility import Node, Nodes, Verdict, Wish
 from kurm.domain.nodemask import Roster
 from kurm.domain.nodeset import Infeasible
 from kurm.domain.occupancy import Occupancy
@@ -46,7 +46,7 @@ _VERSIONS = 4096
 _NUMBERS = count(1)
 """Versions, of whichever Placing: a host list that somebody has kept must never be taken for another one's."""
 Volumes = Sequence[Sequence[Term]]
-"""Of each bound volume, the terms of its node affinity."""
+"""Of each bound volume of a pod, the terms of its node affinity."""
 
 _WORDS = {
     "NodeSet": "{are} in no NodeSet of the cluster",
@@ -61,6 +61,7 @@ _WORDS = {
     "Share": "{have} another number of {of}, of which a pod takes all that its node has",
     "HostPort": "{have} another pod on host port {of}",
     "Volume": "cannot reach a volume of the pod",
+    "Volumes": "cannot reach the volumes of all pods of the gang",
     "Avoided": "{have} just refused the pod",
     "Kubelet": "{have} no room left by Kubernetes' account",
 }
@@ -123,14 +124,21 @@ class Placing:
         self.occupancy.node(name, None)
         self._roster.drop(name)
 
-    def prospect(self, ask: Ask, *, slots: int = 1, volumes: Volumes = (), avoid: Collection[str] = ()) -> Prospect:
+    def prospect(
+        self, ask: Ask, *, slots: int = 1, volumes: Sequence[Volumes] = (), avoid: Collection[str] = ()
+    ) -> Prospect:
         """Return what to ask of Slurm.
 
-        `avoid`: nodes that are out for a reason of the caller's, as one where a bind has just failed. Of several shares
-        of a GRES that nodes have, the smallest with room is taken, else the smallest that any node has.
+        `volumes`: of each pod that has bound ones. `avoid`: nodes that are out for a reason of the caller's, as one
+        where a bind has just failed. Of several shares of a GRES that nodes have, the smallest with room is taken, else
+        the smallest that any node has.
         """
-        moving = list(self._moving(ask, volumes, avoid))
-        found = [self._prospect(ask, slots, verdict, moving) for verdict in self.nodes.verdicts(ask.constraint)]
+        reach, each = self._together(volumes, slots)
+        moving = list(self._moving(ask, avoid))
+        if volumes:
+            moving.append(("Volumes" if len(volumes) > 1 else "Volume", self._roster.all & ~reach))
+        verdicts = self.nodes.verdicts(ask.constraint)
+        found = [self._prospect(ask, slots, verdict, moving, each) for verdict in verdicts]
         return next((one for one in found if one.room), next((one for one in found if one.feasible), found[0]))
 
     def excluded(self, prospect: Prospect) -> tuple[str, ...]:
@@ -141,11 +149,20 @@ class Placing:
         """Heed that Slurm had no room after all: such requests have none there until something is freed."""
         self.room.close(prospect.shape, prospect.allowed, prospect.slots)
 
-    def refusal(self, ask: Ask, node: str, *, uid: str = "", volumes: Volumes = (), slots: int = 1) -> str:
+    def refusal(
+        self,
+        ask: Ask,
+        node: str,
+        *,
+        uids: Iterable[str] = (),
+        volumes: Volumes = (),
+        slots: int = 1,
+        gres: Collection[str] | None = None,
+    ) -> str:
         """Return why a pod, or `slots` of a gang, must not be bound to a node that Slurm has granted: a clause, or "".
 
-        Both are checked: what the pod asks of nodes, and what its kubelet would refuse. `uid`: the pod's own, if it is
-        counted there already.
+        Both are checked: what the pod asks of nodes, and what its kubelet would refuse. `uids`: those of them that may
+        be counted there already. `gres`: what Slurm was asked for of each node, None if that is not known.
         """
         place = self._roster.place(node)
         if place is None:
@@ -156,9 +173,30 @@ class Placing:
             reasons = [reason for reason, mask in verdicts[0].reasons if mask & bit]
             if reasons != ["Partition"]:  # of which Slurm may be told a moment later than we are
                 return f"{node} {_said(reasons[0] if reasons else 'NodeSet', 1)}"
-        if any(not self.nodes.matching(terms) & bit for terms in volumes):
+        if gres is not None and set(gres) != set(self.share(node, ask)):
+            return f"{node} has other GRES than Slurm was asked for"
+        if node in self.beyond(volumes, [node]):
             return f"{node} {_said('Volume', 1)}"
-        return self.occupancy.fits(node, ask.resources.times(slots), ask.ports, uid=uid)
+        return self.occupancy.fits(node, ask.resources.times(slots), ask.ports, uids=uids)
+
+    def beyond(self, volumes: Volumes, nodes: Iterable[str]) -> frozenset[str]:
+        """Return which of these nodes cannot reach all volumes of a pod."""
+        if not volumes:
+            return frozenset()
+        reach = self._reach(volumes)
+        return frozenset(node for node in nodes if not reach & self._roster.mask([node]))
+
+    def share(self, node: str, ask: Ask) -> tuple[str, ...]:
+        """Return what a pod that is bound to a node holds of its GRES, in Slurm's words, by what it and the node are.
+
+        Not by what it would be given now: of other nodes that may be another number.
+        """
+        known = self.nodes.get(node)
+        has = known.gres if known is not None else {}
+        # Extended resources by what the node has: the rules may know nothing of them any more.
+        wishes = {name: Wish(name, has[name].name) for name, _ in ask.resources.extended if name in has}
+        wishes |= {wish.resource or f"{wish.name}:{wish.type}": wish for wish in ask.constraint.wishes}
+        return self.nodes.share(node, wishes.values())
 
     def infeasible(self, prospect: Prospect) -> tuple[Infeasible, ...]:
         """Return why other nodes cannot be used, as a NodeSet's status has it: numbers, and some of their names."""
@@ -177,13 +215,15 @@ class Placing:
         told = ", ".join(f"{one.nodes} {_said(one.reason, one.nodes)} ({_names(one)})" for one in found)
         return f"{prospect.feasible} of {total} nodes can be used{': ' if told else ''}{told}"
 
-    def _prospect(self, ask: Ask, slots: int, verdict: Verdict, moving: Sequence[tuple[str, int]]) -> Prospect:
+    def _prospect(
+        self, ask: Ask, slots: int, verdict: Verdict, moving: Sequence[tuple[str, int]], each: int
+    ) -> Prospect:
         allowed, reasons = verdict.allowed, list(verdict.reasons)
         for reason, mask in moving:
             if out := allowed & mask:
                 reasons.append((reason, out))
                 allowed ^= out
-        bounds = (verdict.per_node, 1 if ask.ports else 0, self._taken_in(ask, slots, allowed))
+        bounds = (verdict.per_node, 1 if ask.ports else 0, each, self._taken_in(ask, slots, allowed))
         per_node = min(filter(None, bounds), default=0)
         shape = ask.shape(slots, verdict.gres, per_node)
         feasible = allowed.bit_count()
@@ -210,14 +250,34 @@ class Placing:
         most = self.occupancy.most(self._roster.names(allowed), ask.resources, slots) if slots > 1 else slots
         return max(1, most) if most < slots else 0
 
-    def _moving(self, ask: Ask, volumes: Volumes, avoid: Collection[str]) -> Iterator[tuple[str, int]]:
+    def _moving(self, ask: Ask, avoid: Collection[str]) -> Iterator[tuple[str, int]]:
         """Yield what rules out nodes for this pod at this moment."""
         for port in ask.ports:
             yield f"HostPort/{port.host_port}", self.occupancy.taken(port)
-        for terms in volumes:
-            yield "Volume", self._roster.all & ~self.nodes.matching(terms)
         if avoid:
             yield "Avoided", self._roster.mask(avoid)
+
+    def _reach(self, volumes: Volumes) -> int:
+        """Return the nodes that can reach all volumes of a pod, as a mask."""
+        reach = self._roster.all
+        for terms in volumes:
+            reach &= self.nodes.matching(terms)
+        return reach
+
+    def _together(self, volumes: Sequence[Volumes], slots: int) -> tuple[int, int]:
+        """Return the nodes for pods with such volumes, as a mask, and how many pods to a node (0: as many as fit).
+
+        Slurm is asked for slots, and not which of them is where. So it is nodes that can reach the volumes of all; or,
+        where each pod has one node of its own (local volumes that were made for it), just these, with a slot each.
+        """
+        reaches = [self._reach(one) for one in volumes]
+        every = self._roster.all
+        for reach in reaches:
+            every &= reach
+        if every or len(reaches) != slots or any(reach.bit_count() != 1 for reach in reaches):
+            return every, 0
+        either = sum(set(reaches))  # of one node each
+        return (either, 1) if either.bit_count() == slots else (0, 0)
 
     def _version_of(self, mask: int) -> int:
         """Return the number of a set of nodes; a node that Slurm comes to know makes it another one."""

@@ -16,7 +16,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Change which nodes a queued job excludes."""
+    """Change a queued job to what would be asked now: which nodes it excludes, how much of their GRES it takes."""
 
     job: int
 

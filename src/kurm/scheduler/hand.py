@@ -4,7 +4,6 @@ What Slurm or Kubernetes refuses is heeded in the ledger and in the sight; the n
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
 import structlog
@@ -173,8 +172,17 @@ class Hand:
     async def _amend(self, case: Case, job: int) -> bool:
         if case.wish is not None:
             self.sight.asked(case.owner, case.wish)
-            with contextlib.suppress(NotFound):  # it has started, or was cancelled
-                await allocations.exclude(self.slurm, job, case.wish.excluded)
+            try:
+                await allocations.amend(self.slurm, job, case.wish.request, excluded=case.wish.excluded)
+            except NotFound:  # it was cancelled
+                return True
+            except PASSING:
+                raise
+            except ApiError as error:  # it has started: what it was given is looked at then
+                log.debug("a queued job is not amended", owner=case.owner, job=job, why=str(error))
+                self.ledger.unsure(case.owner)
+                return True
+            self.ledger.amended(job, case.wish.request.gres)
         return True
 
     def _made(self, owner: str, wish: Wish, job: int, phase: Phase, *, epoch: str, host: str = "") -> bool:
@@ -182,7 +190,7 @@ class Hand:
             self.ledger.unsure(owner)
             return False
         name = allocations.pin_name(wish.request, host) if host else wish.request.name
-        self.ledger.made(owner, job, phase, name=name, pinned=bool(host), host=host)
+        self.ledger.made(owner, job, phase, name=name, gres=wish.request.gres, pinned=bool(host), host=host)
         return True
 
     async def _look_up(self, case: Case, job: int) -> bool:
@@ -230,22 +238,24 @@ class Hand:
         if not self.volumes.needs(pod).terms:
             return True
         wish = self.sight.wish_of(case)
-        return wish is not None and not self.prospects.refusal(wish, pod, node, 1)
+        return wish is not None and not self.prospects.refusal(wish, [pod], node)
 
     async def _pin(self, case: Case, act: Pin) -> bool:
-        wish, epoch = self.sight.wish_of(case), self.ledger.epoch
-        if wish is None:
+        epoch = self.ledger.epoch
+        wishes = self.prospects.held(case.members, act.node) if case.members is not None else ()
+        if not wishes:
             return False
         try:
-            job = await allocations.pin(self.slurm, wish.request, act.node, act.slots)
+            wish, job = await self._pinned(wishes, act)
         except StillHeld:
             self.ledger.unsure(case.owner)
             return False
-        except (NoRoom, NotFound):
+        except (NoRoom, NotFound) as error:
             if why := await nodes.why_closed(self.slurm, act.node):
                 self.sight.closed(case.owner, act.node, why)
                 return True  # the next round waits
-            self._found(case.owner, act.node, room=False)
+            if isinstance(error, NoRoom):  # and not a partition that is missing: no pod is to end for that
+                self._found(case.owner, act.node, room=False)
             raise
         self._found(case.owner, act.node, room=True)
         if not self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch, host=act.node):
@@ -256,6 +266,18 @@ class Hand:
             if (pod := case.pod(uid)) is not None:
                 self.binding.moved(pod, act.node, job, epoch, owner=case.owner)
         return True
+
+    async def _pinned(self, wishes: Sequence[Wish], act: Pin) -> tuple[Wish, int]:
+        """Pin the first of these that Slurm does not refuse."""
+        for wish in wishes[:-1]:
+            try:
+                return wish, await allocations.pin(self.slurm, wish.request, act.node, act.slots)
+            except (StillHeld, *PASSING):
+                raise
+            except ApiError as error:
+                name, asked = wish.request.name, wish.request.named
+                log.warning("a pin is asked for with less", job=name, node=act.node, refused=asked, why=str(error))
+        return wishes[-1], await allocations.pin(self.slurm, wishes[-1].request, act.node, act.slots)
 
     def _found(self, owner: str, node: str, *, room: bool) -> None:
         """Heed whether there was room for a pin; if a node was closed until now, others wait for it, too."""

@@ -6,6 +6,7 @@ date between. What is not known for certain is not told: `jobs` returns None the
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ ENDED = 4096
 """Owners of whom it is remembered which jobs have ended; they are asked about a moment later."""
 MINE = 65536
 """Ids of jobs that are remembered as ours."""
+_GRES = re.compile(r"gres/([^,]+)")
 _PHASES = {"PENDING": Phase.QUEUED, "COMPLETING": Phase.ENDING}
 """By squeue's word for a job's state; any other (RUNNING, CONFIGURING, SUSPENDED, ...) holds nodes."""
 
@@ -41,6 +43,8 @@ class Entry:
     """Whether this process has asked for it."""
     waited: bool = False
     """Whether it was queued."""
+    gres: tuple[str, ...] | None = None
+    """What it has asked of each of its nodes, `gpu:h100:4`; None if that is not known."""
     noted_at: float = 0.0
     """When we did or heard what this says: a list that was begun before does not know it."""
 
@@ -70,6 +74,7 @@ class Ledger:
         self._withdrawn: dict[str, float] = {}
         self._queued = 0
         self._freed: Callable[[str, Job, tuple[Job, ...]], None] = lambda _owner, _job, _left: None
+        self._started: Callable[[Job], None] = lambda _job: None
         self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._mine: dict[int, None] = {}  # ids of jobs of this life that were ours, ended ones too
 
@@ -81,9 +86,12 @@ class Ledger:
         """
         self._look_at, self._look_at_all = look_at, look_at_all
 
-    def on_freed(self, freed: Callable[[str, Job, tuple[Job, ...]], None]) -> None:
-        """Call `freed` when a job is no more, with its owner and the jobs that are left of that."""
-        self._freed = freed
+    def on_moved(self, freed: Callable[[str, Job, tuple[Job, ...]], None], started: Callable[[Job], None]) -> None:
+        """Call `freed` when a job is no more, with its owner and the jobs that are left of that.
+
+        Call `started` when a list shows one running that was queued: it may be looked at by nobody else.
+        """
+        self._freed, self._started = freed, started
 
     def signature(self, owner: str) -> str:
         """Return what a job of an owner bears."""
@@ -123,14 +131,30 @@ class Ledger:
 
     # What we did.
 
-    def made(self, owner: str, job: int, phase: Phase, *, name: str, pinned: bool = False, host: str = "") -> None:
+    def made(
+        self,
+        owner: str,
+        job: int,
+        phase: Phase,
+        *,
+        name: str,
+        gres: tuple[str, ...] = (),
+        pinned: bool = False,
+        host: str = "",
+    ) -> None:
         """Note a job that Slurm has just given us."""
         now = self._now()
         self._withdrawn.pop(owner, None)
         hosts = (host,) if host else ()
         made = Job(job, phase, hosts, pinned=pinned, granted_at=now)
         waited = phase is Phase.QUEUED
-        self._put(Entry(owner, made, self.epoch, name, ours=True, waited=waited, noted_at=now))
+        self._put(Entry(owner, made, self.epoch, name, ours=True, waited=waited, gres=gres, noted_at=now))
+
+    def amended(self, job: int, gres: tuple[str, ...]) -> None:
+        """Note that a queued job asks for other GRES now; a list that was begun before does not know it."""
+        entry = self._entries.get(job)
+        if entry is not None:
+            self._entries[job] = replace(entry, gres=gres, noted_at=self._now())
 
     def looked(self, job: int, slots: Mapping[str, int]) -> None:
         """Note where the slots of a job are."""
@@ -260,6 +284,8 @@ class Ledger:
             if before is not None and before.owner != entry.owner:
                 changed.add(before.owner)
             self._put(entry)
+            if before is not None and before.job.phase is Phase.QUEUED and entry.job.phase is Phase.RUNNING:
+                self._started(entry.job)
         self._listed = {job: hash(one) for job, one in listed.items()}
         self._over = {job: since for job, since in self._over.items() if since >= begun}
         # While Slurm was away its owners were looked at in vain, also those whose last job has ended meanwhile.
@@ -300,7 +326,8 @@ class Ledger:
         if known and known.ends_at is not None and job.ends_at is not None:
             job = replace(job, ends_at=known.ends_at)  # seconds between two clocks; the same moment stays the same
         waited = phase is Phase.QUEUED or (before is not None and before.waited)
-        return Entry(owner, job, self.epoch, one.name, one.reason, ours=bool(before and before.ours), waited=waited)
+        ours, gres = bool(before and before.ours), None if one.gres is None else tuple(_GRES.findall(one.gres))
+        return Entry(owner, job, self.epoch, one.name, one.reason, ours=ours, waited=waited, gres=gres)
 
     def _put(self, entry: Entry) -> None:
         before = self._entries.get(entry.job.id)

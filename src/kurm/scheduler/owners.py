@@ -2,12 +2,22 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kurm.domain.asks import RefusedError
-from kurm.domain.gangs import Owner, finished, job_of, natural, owner_of, rank
+from kurm.domain.asks import GANG, GANG_SIZE, RefusedError
+from kurm.domain.gangs import (
+    UNKNOWN,
+    Owner,
+    finished,
+    job_of,
+    natural,
+    owner_of,
+    owner_was,
+    rank,
+    starts_at_once,
+)
 from kurm.kube.cache import Change
-from kurm.scheduler.objects import BatchJob, Node, Pod
+from kurm.scheduler.objects import ALLOCATION, BatchJob, Node, Pod
 from kurm.scheduler.pool import Pool, is_guest
 
 CONFIRMED_WITHIN = 90.0
@@ -114,6 +124,11 @@ class Owners:
         known = uid in self._of  # also where its node has left before it
         if foreign and not (known or (is_guest(pod) and self._pool.owns(pod.spec.node_name))):
             return
+        if change.old is not None:
+            if self._homeless:
+                self._no_longer_homeless(change.old)
+            if _regrouped(change.old, pod):
+                self._drop(uid)  # from where it was; it holds nothing there
         if change.new is None:
             self._vanished(pod)
             return
@@ -137,26 +152,38 @@ class Owners:
                 self._heed(Change(pod.key, None, pod), foreign=True)
 
     def _heed_job(self, change: Change[BatchJob]) -> None:
-        """File the pods that have come before their Job, and heed which it makes no more."""
-        if change.new is None:
+        """File the pods that have come before their Job, and heed how many it wants and which it makes no more."""
+        job = change.new
+        if job is None:
             return
-        owner = change.new.metadata.uid
-        for uid, pod in self._homeless.pop(owner, {}).items():
+        owner = job.metadata.uid
+        for pod in self._homeless.pop(owner, {}).values():
             self._heed(Change(pod.key, None, pod), foreign=False)
-            self._since.setdefault(uid, asyncio.get_running_loop().time())
         members = self._members.get(owner)
-        if members is not None and members.finished != (now := finished(change.new.status)):
-            members.finished = now
+        if members is None:
+            return
+        size = job.spec.parallelism if starts_at_once(job.spec) else members.owner.size
+        now = replace(members.owner, size=size), finished(job.status)
+        if now != (members.owner, members.finished):
+            members.owner, members.finished = now
             self._look_at(owner)
+
+    def _no_longer_homeless(self, pod: Pod) -> None:
+        job = job_of(pod)
+        if pods := self._homeless.get(job):
+            pods.pop(pod.metadata.uid, None)
+            if not pods:
+                del self._homeless[job]
 
     def _file(self, pod: Pod, *, foreign: bool) -> str:
         """Return to whom a new pod belongs; nobody while its Job is not known."""
         metadata, problem, ended = pod.metadata, "", frozenset[int]()
         found = Owner(metadata.uid, metadata.namespace, metadata.name)
         if not foreign:
+            bound_by = metadata.annotations.get(ALLOCATION, "") if pod.spec.node_name else ""
             uid = job_of(pod)
             job = next(iter(self._pool.jobs.by("uid", uid)), None) if uid else None
-            if uid and job is None:
+            if uid and job is None and not bound_by:
                 self._homeless.setdefault(uid, {})[metadata.uid] = pod
                 return ""
             try:
@@ -164,10 +191,18 @@ class Owners:
                 ended = finished(job.status) if job and found.indexed else ended
             except RefusedError as error:
                 problem = str(error)
+            if bound_by and found.id != bound_by:  # its Job has gone before it, or its annotations were changed
+                found, problem = owner_was(pod, bound_by), ""
         self._of[metadata.uid] = found.id
         self._since[metadata.uid] = asyncio.get_running_loop().time()
-        self._members.setdefault(found.id, Members(found, foreign=foreign, finished=ended, problem=problem))
+        self._enrol(Members(found, foreign=foreign, finished=ended, problem=problem))
         return found.id
+
+    def _enrol(self, new: Members) -> None:
+        """Have an owner with these traits; those of pods that have ended, or of whom little is known, do not count."""
+        known = self._members.setdefault(new.owner.id, new)
+        if known.owner.size == UNKNOWN or all(pod.over for pod in known.pods.values()):
+            known.owner, known.finished, known.problem = new.owner, new.finished, new.problem
 
     def _vanished(self, pod: Pod) -> None:
         """Heed that a pod is no longer there. Only its kubelet knows whether it is gone; it says so by the phase."""
@@ -194,6 +229,12 @@ class Owners:
         if not members.pods:
             del self._members[owner]
         self._look_at(owner)
+
+
+def _regrouped(old: Pod, new: Pod) -> bool:
+    """Whether a pod that waits says of its gang another thing than before."""
+    before, now = (tuple(one.metadata.annotations.get(name) for name in (GANG, GANG_SIZE)) for one in (old, new))
+    return before != now and not new.spec.node_name
 
 
 def _health(node: Node | None) -> tuple[object, ...]:

@@ -1,19 +1,20 @@
 """What is to be asked of Slurm for an owner now: the request, the nodes that are out, and why it must wait."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from kurm.domain.asks import Ask, RefusedError
-from kurm.domain.feasibility import Constraint
+from kurm.domain.asks import Ask, RefusedError, held
 from kurm.domain.gangs import gather
 from kurm.domain.jobrequest import JobRequest
-from kurm.domain.owner import Job, Obstacle
+from kurm.domain.owner import Job, Obstacle, Phase
 from kurm.domain.placing import Prospect
+from kurm.domain.podspec import Term
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.objects import Pod
 from kurm.scheduler.owners import Members
 from kurm.scheduler.room import SlurmRoom
-from kurm.scheduler.terrain import Terrain, size_of
+from kurm.scheduler.terrain import Terrain
 from kurm.scheduler.volumes import Volumes
 from kurm.slurm.hostlist import compress
 
@@ -45,16 +46,14 @@ class Prospects:
         self._terrain, self._ledger, self._room, self.volumes = terrain, ledger, room, volumes
         self._texts: dict[int, str] = {}
         self._held: set[str] = set()
-        ledger.on_freed(self.released)
+        ledger.on_moved(self.released, self.started)
 
     def wish(self, members: Members, there: list[Pod], *, avoid: Collection[str]) -> Wish:
         """Return what to ask for the pods of an owner that have not ended, of which there is one at least."""
         owner, placing = members.owner, self._terrain.placing
         name, signature = owner.job_name, self._ledger.signature(owner.id)
         staying = [pod for pod in there if not pod.leaving] or there
-        plain = _plain(staying[0])
-        if members.foreign:
-            return Wish(plain, plain.request(name, signature, slots=owner.size))
+        plain = held(staying[0])
         if members.problem:
             refused = Obstacle("Refused", members.problem)
             return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
@@ -66,17 +65,55 @@ class Prospects:
             return Wish(plain, plain.request(name, signature, slots=owner.size), obstacle=refused)
         ask = gathered.ask
         needs = [self.volumes.needs(pod) for pod in staying]
-        terms = tuple(term for one in needs for term in one.terms)
-        found = placing.prospect(ask, slots=owner.size, volumes=terms, avoid=avoid)
+        found = placing.prospect(ask, slots=owner.size, volumes=self._terms(staying), avoid=avoid)
         obstacle = None
         if gathered.waits_for:
             obstacle = Obstacle("GangIncomplete", gathered.waits_for)
         elif problem := next((one.problem for one in needs if one.problem), ""):
             obstacle = Obstacle("Infeasible", problem, CLAIMED_IN)
-        elif not found.feasible:
+        elif not found.feasible and not self._runs(owner.id):  # what it has been given is looked at node by node
             obstacle = Obstacle("Infeasible", placing.sentence(found), INFEASIBLE_FOR)
         request = ask.request(name, signature, slots=owner.size, gres=found.gres, per_node=found.per_node)
         return Wish(ask, request, self._excluded(found), found, obstacle)
+
+    def held(self, members: Members, node: str) -> tuple[Wish, ...]:
+        """Return what the pods of an owner hold of a node that they are bound to, and what to make do with.
+
+        It is what they and the node are, and not what would be asked for them now. Where they need no more to be chosen
+        for, they are not to be refused for: a feature, an account or a QOS may be gone by now, and licences given away.
+        Of a foreign pod that nobody has reserved anything for, its share of GRES may be another one's.
+        """
+        there, owner = members.there(), members.owner
+        if not there:
+            return ()
+        pod = next((pod for pod in there if pod.spec.node_name), there[0])
+        ask = held(pod)
+        if not (members.foreign or members.problem):
+            with contextlib.suppress(RefusedError):
+                ask = self._terrain.rules.ask(pod)
+        name, signature = owner.job_name, self._ledger.signature(owner.id)
+        gres = self._terrain.placing.share(node, ask)
+        whole = replace(ask.request(name, signature, slots=owner.size, gres=gres), constraint="")
+        less = replace(whole, account="", qos="", reservation="", licenses="")
+        if members.foreign:
+            less = replace(whole, gres=())
+        return tuple(Wish(ask, request) for request in dict.fromkeys((whole, less)))
+
+    def _runs(self, owner: str) -> bool:
+        return any(job.phase is Phase.RUNNING for job in self._ledger.jobs(owner) or ())
+
+    def _terms(self, pods: Iterable[Pod]) -> Sequence[Sequence[Sequence[Term]]]:
+        """Return of each pod what its bound volumes ask of nodes; not of those that are made where its job runs."""
+        found: list[Sequence[Sequence[Term]]] = []
+        for pod in pods:
+            terms, making = self.volumes.needs(pod).terms, self.volumes.making(pod)
+            if terms and (making is None or self._ledger.entry(making.job) is None):
+                found.append(terms)
+        return found
+
+    def beyond(self, pod: Pod, nodes: Iterable[str]) -> frozenset[str]:
+        """Return which of these nodes cannot reach the volumes of a pod."""
+        return self._terrain.placing.beyond(self.volumes.needs(pod).terms, nodes)
 
     def _excluded(self, found: Prospect) -> str:
         text = self._texts.get(found.version)
@@ -86,10 +123,17 @@ class Prospects:
             text = self._texts[found.version] = ",".join(compress(self._terrain.placing.excluded(found)))
         return text
 
-    def refusal(self, wish: Wish, pod: Pod, node: str, slots: int) -> str:
-        """Return why so many such pods must not be bound to a node that Slurm has granted, empty if they may."""
-        terms = self.volumes.needs(pod).terms
-        return self._terrain.placing.refusal(wish.ask, node, uid=pod.metadata.uid, volumes=terms, slots=slots)
+    def refusal(
+        self, wish: Wish, pods: Collection[Pod], node: str, slots: int = 1, gres: Collection[str] | None = None
+    ) -> str:
+        """Return why so many of these pods must not be bound to a node that Slurm has granted, empty if they may.
+
+        `gres`: what Slurm was asked for of it, None if that is not known.
+        Where a pod's own volumes can be reached counts if it is one alone; of several `beyond` tells.
+        """
+        terms = self.volumes.needs(next(iter(pods))).terms if len(pods) == 1 else ()
+        uids = [pod.metadata.uid for pod in pods]
+        return self._terrain.placing.refusal(wish.ask, node, uids=uids, volumes=terms, slots=slots, gres=gres)
 
     def room(self, wish: Wish) -> bool | None:
         """Return whether what an owner asks may start now; None if that will be known in a moment."""
@@ -112,6 +156,11 @@ class Prospects:
             self._held.add(owner)
             self._terrain.placing.room.hold(owner, layout, wish.ask.shape(slots, gres, wish.request.slots_per_node))
 
+    def started(self, job: Job) -> None:
+        """Heed that a job of the queue runs, of which only a list has told: where it is, is not as free as it was."""
+        self._terrain.placing.room.doubt(job.hosts)
+        self._room.want()
+
     def released(self, owner: str, job: Job, left: Iterable[Job]) -> None:
         """Heed that a job has ended; `left` are those that the owner still has."""
         room = self._terrain.placing.room
@@ -125,12 +174,6 @@ class Prospects:
     def count(self, pod: Pod, node: str) -> None:
         """Count a pod that is being bound."""
         self._terrain.count(pod, node)
-
-
-def _plain(pod: Pod) -> Ask:
-    """Return what a pod takes, whatever else it asks: enough to pin it where it is."""
-    size = size_of(pod)
-    return Ask(Constraint(cpus=size.cpus, memory=size.mebibytes), size, cpus=size.cpus, memory=size.mebibytes)
 
 
 def _sum(found: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import structlog
 
@@ -55,7 +56,7 @@ class Sight:
         self._refused: dict[str, tuple[float, Obstacle]] = {}
         self._avoid: dict[str, dict[str, float]] = {}
         self._taken: dict[str, dict[str, float]] = {}  # by node, since when a pin finds no room there
-        self._asked: dict[str, tuple[int, float]] = {}  # the version of what a queued job excludes, and since when
+        self._asked: dict[str, tuple[_Shape, float]] = {}  # of a queued job, and since when
         self._closed: dict[str, tuple[float, str]] = {}  # by node, until when no pin is to be had, and why
         self._gangs: dict[str, float | None] = {}  # bound in part since; None: it was whole
 
@@ -67,9 +68,8 @@ class Sight:
         self._refused[owner] = _now() + REFUSED_FOR, Obstacle("Refused", words, REFUSED_FOR)
 
     def asked(self, owner: str, wish: Wish) -> None:
-        """Heed with which excluded nodes an owner's job is queued."""
-        if wish.prospect is not None:
-            self._asked[owner] = wish.prospect.version, _now()
+        """Heed what an owner's job in the queue asks."""
+        self._asked[owner] = _shape(wish), _now()
 
     def avoid(self, owner: str, nodes: Iterable[str]) -> None:
         """Heed that an owner could not use nodes that Slurm has given it."""
@@ -114,14 +114,16 @@ class Sight:
         """Return an owner as it is now; `wish` is what a look a moment ago has found, if it still holds."""
         members, known, now = self._owners.get(owner), self._ledger.jobs(owner), _now()
         there = members.there() if members is not None else []
-        pods = tuple(self._pod(pod, members) for pod in there) if members is not None else ()
+        hosts = {node for job in known or () for node in job.hosts}
+        pods = tuple(self._pod(pod, members, hosts) for pod in there) if members is not None else ()
         waits = any(not pod.node and not pod.leaving for pod in pods)
         obstacle, room, unfit = None, None, {}
         if waits and members is not None:
             wish = wish or self.wish(owner, members, there)
             obstacle, room = self._obstacle(owner, now) or wish.obstacle, self._prospects.room(wish)
             unfit = dict.fromkeys(self._avoided(owner), "it could not be used a moment ago")
-            unfit |= self._unfit(wish, there[0], pods, known or ())  # says why, where that is known
+            waiting = [pod for pod, one in zip(there, pods, strict=True) if not one.node and not one.leaving]
+            unfit |= self._unfit(wish, waiting, pods, known or ())  # says why, where that is known
         size, finished = (members.owner.size, len(members.finished)) if members is not None else (1, 0)
         around = _nodes(pods, known or ())
         seen = Snapshot(
@@ -151,26 +153,34 @@ class Sight:
         return self._prospects.wish(members, there, avoid=self._avoided(owner))
 
     def wish_of(self, case: Case) -> Wish | None:
-        """Return what to ask for the pods of a case, also where they are all bound; None if there are none."""
+        """Return what to ask for the pods of a case, or what they hold if all are bound; None if there are none."""
         if case.wish is not None or case.members is None:
             return case.wish
-        there = case.members.there()
-        return self.wish(case.owner, case.members, there) if there else None
+        node = next((pod.node for pod in case.seen.pods if pod.node), "")
+        return next(iter(self._prospects.held(case.members, node)), None)
 
     def _avoided(self, owner: str) -> Collection[str]:
         avoided, now = self._avoid.get(owner), _now()
         return [node for node, until in avoided.items() if until > now] if avoided else ()
 
-    def _unfit(self, wish: Wish, pod: Pod, pods: Iterable[owners.Pod], known: Iterable[Job]) -> dict[str, str]:
+    def _unfit(
+        self, wish: Wish, waiting: list[Pod], pods: Iterable[owners.Pod], known: Iterable[Job]
+    ) -> dict[str, str]:
         """Return the nodes that cannot take in the pods for which they have slots, and why."""
-        free = Counter[str]()
+        free, gres = Counter[str](), dict[str, tuple[str, ...] | None]()
         for job in known:
-            free.update(job.slots if job.slots is not None else dict.fromkeys(job.hosts, 1))
+            slots, entry = job.slots or dict.fromkeys(job.hosts, 1), self._ledger.entry(job.id)
+            free.update(slots)
+            gres |= dict.fromkeys(slots, entry.gres if entry is not None else None)
         free.subtract(Counter(one.node for one in pods if one.node))
-        found = {node: self._prospects.refusal(wish, pod, node, count) for node, count in free.items() if count > 0}
+        found = {
+            node: self._prospects.refusal(wish, waiting, node, count, gres[node])
+            for node, count in free.items()
+            if count > 0
+        }
         return {node: why for node, why in found.items() if why}
 
-    def _pod(self, pod: Pod, members: Members) -> owners.Pod:
+    def _pod(self, pod: Pod, members: Members, hosts: Collection[str]) -> owners.Pod:
         where, volumes = self._binding.where(pod), self._prospects.volumes
         return owners.Pod(
             pod.metadata.uid,
@@ -182,10 +192,13 @@ class Sight:
             foreign=members.foreign,
             claims=", ".join(volumes.needs(pod).waiting),
             making=volumes.making(pod),
+            beyond=self._prospects.beyond(pod, hosts) if members.owner.size > 1 and not where.node else frozenset(),
         )
 
-    def _partial_since(self, owner: str, pods: Iterable[owners.Pod], known: Iterable[Job], size: int) -> float | None:
+    def _partial_since(self, owner: str, pods: Collection[owners.Pod], known: Iterable[Job], size: int) -> float | None:
         """Return since when a gang of so many is not whole that we have bound in part, or that Slurm knows in part."""
+        if not pods:
+            self._gangs.pop(owner, None)  # who comes after them begins anew
         bound, waits = sum(1 for pod in pods if pod.node), any(not pod.node for pod in pods)
         held = sum(sum((job.slots or {}).values()) for job in known)
         if owner in self._gangs and bound >= size:
@@ -206,11 +219,11 @@ class Sight:
         return why if until > now else ""
 
     def _outdated(self, owner: str, wish: Wish, known: Iterable[Job], now: float) -> bool:
-        """Whether a queued job excludes other nodes than it would now; not asked too often, since that costs a call."""
+        """Whether a queued job asks another thing than it would now; not looked at too often: to amend costs a call."""
         if wish.prospect is None or not any(job.phase is Phase.QUEUED for job in known):
             return False
-        version, at = self._asked.get(owner, (-1, -AMENDED_FOR))
-        return version != wish.prospect.version and now >= at + AMENDED_FOR
+        asked, at = self._asked.get(owner, (None, -AMENDED_FOR))
+        return asked != _shape(wish) and now >= at + AMENDED_FOR
 
     def _obstacle(self, owner: str, now: float) -> Obstacle | None:
         withdrawn = self._ledger.withdrawn(owner)
@@ -219,6 +232,16 @@ class Sight:
             return Obstacle("SlurmQueue", "its job was cancelled in Slurm; it is queued anew in a moment", left)
         until, obstacle = self._refused.get(owner, (0.0, None))
         return replace(obstacle, again=until - now) if obstacle is not None and until > now else None
+
+
+_Shape: TypeAlias = tuple[int, tuple[str, ...], int, int]
+
+
+def _shape(wish: Wish) -> _Shape:
+    """Return what of a queued job can be amended: the version of the nodes that it excludes, its GRES and its slots."""
+    request = wish.request
+    version = wish.prospect.version if wish.prospect is not None else -1
+    return version, request.gres, request.slots, request.slots_per_node
 
 
 def _nodes(pods: Iterable[owners.Pod], known: Iterable[Job]) -> set[str]:

@@ -58,9 +58,19 @@ async def submit(session: Session, request: JobRequest, *, excluded: str = "", d
     return await _made(session, "job/submit", job, deadline)
 
 
-async def exclude(session: Session, job: int, excluded: str, *, deadline: float | None = None) -> None:
-    """Change which nodes a queued job shall not get. Raises NotFound for one that is no more."""
-    body = {"excluded_nodes": [excluded] if excluded else []}
+async def amend(
+    session: Session, job: int, request: JobRequest, *, excluded: str = "", deadline: float | None = None
+) -> None:
+    """Change a queued job to what would be asked now: which nodes it shall not get, its GRES of each, its slots.
+
+    It keeps its place in the queue. Raises NotFound for one that is no more; Busy or another ApiError for one that has
+    started.
+    """
+    body: dict[str, object] = {"excluded_nodes": [excluded] if excluded else []}
+    if request.gres:
+        body["tres_per_node"] = _gres(request)
+    if request.slots > 1:
+        body |= {"tasks": request.slots, "minimum_nodes": _least_nodes(request, request.slots)}
     await session.request(Answer, "POST", "job/{}", str(job), body=body, deadline=deadline)
 
 
@@ -122,7 +132,7 @@ def _job(request: JobRequest, slots: int) -> dict[str, object]:
         "reservation": request.reservation,
         "licenses": request.licenses,
         "comment": request.comment,
-        "tres_per_node": ",".join(f"gres/{one}" for one in request.gres),
+        "tres_per_node": _gres(request),
     }
     job: dict[str, object] = {
         "name": request.name,
@@ -142,12 +152,20 @@ def _job(request: JobRequest, slots: int) -> dict[str, object]:
         job["memory_per_cpu"] = number(_memory_per_cpu(request))
         if request.slots_per_node:
             # Slurm knows no most of a node: `tasks_per_node` is a least for slurmctld, and preempted who had the rest.
-            job["minimum_nodes"] = -(-slots // request.slots_per_node)
+            job["minimum_nodes"] = _least_nodes(request, slots)
     if request.time_limit is not None:
         job["time_limit"] = number(request.time_limit)
     if request.exclusive:
         job["shared"] = ["none"]
     return job
+
+
+def _gres(request: JobRequest) -> str:
+    return ",".join(f"gres/{one}" for one in request.gres)
+
+
+def _least_nodes(request: JobRequest, slots: int) -> int:
+    return -(-slots // request.slots_per_node) if request.slots_per_node else 1
 
 
 def _memory_per_cpu(request: JobRequest) -> int:

@@ -99,6 +99,8 @@ class Allocation(Narrow):
     """When it was told to make room for another, 0 if it was not."""
     ends: int = 0
     """Of one that was told to make room: when its GraceTime is over. Slurm ends it then, up to ten seconds late."""
+    gres: str | None = None
+    """What it asks of each node: `gres/gpu:h100:4` (squeue(1), tres-per-node); None if the init does not say it."""
 
 
 class Allocations(Narrow):

@@ -7,6 +7,7 @@ end are compressed here, as Slurm's own tools do.
 """
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
 
@@ -14,6 +15,9 @@ from kurm.slurm.errors import SlurmError
 
 RANGE = 64 * 1024
 """Most names that Slurm takes in one range (MAX_RANGE in hostlist.c)."""
+MOST = 128 * 1024
+"""Most names that an expression may stand for: twice as many as there can be nodes (MaxNodeCount, 65,533). A user can
+write a line of slurmctld's log, and n[0-65535][0-65535] is four billion."""
 LIMIT = 50_000
 """Characters of one expression. A request with 208,000 was seen to pass; Slurm repeats it in its errors and its log."""
 # Slurm reads numbers as unsigned long: longer ones would come back as others. Eighteen digits always fit.
@@ -27,8 +31,15 @@ class HostlistError(SlurmError, ValueError):
 
 
 def expand(expression: str) -> tuple[str, ...]:
-    """Return the names that an expression stands for, in its order, repeats included; HostlistError if it has none."""
-    return tuple(itertools.chain.from_iterable(_names(item, expression) for item in _items(expression) if item))
+    """Return the names that an expression stands for, in its order, repeats included.
+
+    Raises HostlistError if Slurm would not take it, or if there are more than `MOST`.
+    """
+    found: list[str] = []
+    for item in _items(expression):
+        if item:
+            found.extend(_names(item, expression, MOST - len(found)))
+    return tuple(found)
 
 
 def compress(names: Iterable[str], *, limit: int = LIMIT) -> tuple[str, ...]:
@@ -62,16 +73,21 @@ def _items(expression: str) -> Iterator[str]:
     yield expression[start:]
 
 
-def _names(item: str, expression: str) -> Iterator[str]:
+def _names(item: str, expression: str, most: int) -> Iterator[str]:
     """Yield the names of one item: text and brackets by turns, the last bracket counting fastest."""
     parts = re.split(r"\[([^]]*)\]", item)
     if any(_FORBIDDEN.search(text) for text in parts[::2]):
         raise HostlistError(f"host list {expression!r}: a name holds no white space")
-    choices = [[text] if index % 2 == 0 else list(_numbers(text, expression)) for index, text in enumerate(parts)]
+    ranges = [list(_numbers(text, expression)) for text in parts[1::2]]
+    if math.prod(sum(len(numbers) for numbers, _ in one) for one in ranges) > most:
+        raise HostlistError(f"host list {expression[:60]!r} stands for more than {MOST} names")
+    numbers = [[f"{number:0{width}d}" for numbers, width in one for number in numbers] for one in ranges]
+    choices = [[text] if index % 2 == 0 else numbers[index // 2] for index, text in enumerate(parts)]
     return map("".join, itertools.product(*choices))
 
 
-def _numbers(bracket: str, expression: str) -> Iterator[str]:
+def _numbers(bracket: str, expression: str) -> Iterator[tuple[range, int]]:
+    """Yield the numbers of a bracket, and to how many digits they are padded."""
     for part in bracket.split(","):
         found = re.fullmatch(rf"([0-9]{{1,{_DIGITS}}})(?:-([0-9]{{1,{_DIGITS}}}))?", part)
         if not found:
@@ -79,7 +95,7 @@ def _numbers(bracket: str, expression: str) -> Iterator[str]:
         low, high = int(found[1]), int(found[2] or found[1])
         if not 0 <= high - low < RANGE:
             raise HostlistError(f"host list {expression!r}: the range {part} must rise, by less than {RANGE}")
-        yield from (f"{number:0{len(found[1])}d}" for number in range(low, high + 1))
+        yield range(low, high + 1), len(found[1])
 
 
 def _grouped(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:

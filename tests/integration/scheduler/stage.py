@@ -108,6 +108,7 @@ class Stage:
     place: str
     prefix: str
     nodes: list[str] = field(default_factory=list)
+    _configured: int = 1
 
     @property
     def scheduler_name(self) -> str:
@@ -157,8 +158,10 @@ class Stage:
 
     async def configure(self, conf: str, more: Mapping[str, str] | None = None) -> None:
         """Have slurmctld take another configuration."""
-        self.machine.project("h2", {"slurm.conf": conf, GATE: gate(PARTITIONS, "60s")} | dict(more or {}))
-        await asyncio.to_thread(self.machine.until, "h2", lambda: self.machine.told()["hash"])
+        self._configured += 1
+        name = f"h{self._configured}"
+        self.machine.project(name, {"slurm.conf": conf, GATE: gate(PARTITIONS, "60s")} | dict(more or {}))
+        await asyncio.to_thread(self.machine.until, name, lambda: self.machine.told()["hash"])
 
     async def slurm(self, *words: str) -> str:
         """Run a command of Slurm's, as its administrator."""
@@ -284,6 +287,13 @@ class Stage:
     async def crash_slurmctld(self) -> None:
         """Kill slurmctld, and start its container anew, as the kubelet does."""
         await asyncio.to_thread(self.machine.kill_controller)
+        await asyncio.to_thread(self.machine.start_slurmctld)
+
+    async def forget(self) -> None:
+        """Kill slurmctld, and start it anew without any of its jobs."""
+        await asyncio.to_thread(self.machine.kill_controller)
+        for saved in (self.machine.folder / "state/state").glob("job_state*"):
+            saved.unlink()
         await asyncio.to_thread(self.machine.start_slurmctld)
 
     async def clear(self) -> None:

@@ -75,6 +75,23 @@ async def test_licences_are_as_many_as_slurm_has(stage: Stage) -> None:
         await until(lambda: stage.bound("late"), 1)
 
 
+async def test_a_forgotten_pod_has_its_node_again_though_its_licence_is_gone(stage: Stage) -> None:
+    """It runs, and nothing that it once asked for keeps Slurm from giving its share of the node to others."""
+    conf = f"{stage.machine.conf}\nLicenses=matlab:2\n"
+    await stage.configure(conf)
+    async with stage.scheduler():
+        users = [f"user-{number}" for number in range(2)]
+        for name in users:
+            await stage.pod(name, annotations=LICENCE)
+        await until(lambda: stage.bound(*users), 2)
+        places = {name: ("RUNNING", "pin", await stage.node_of(name)) for name in users}
+        await stage.configure(conf.replace("matlab:2", "matlab:1"))
+        await stage.forget()
+        await until(stage.jobs, places)
+        assert await licences(stage) == "matlab used 1, free 0"
+        assert not any([await stage.leaving(name) for name in users])
+
+
 async def licences(stage: Stage) -> str:
     """Return what Slurm says of its licences."""
     told = await stage.slurm("scontrol", "--oneliner", "show", "licenses")

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from integration.scheduler.stage import Stage, until
+from kurm.scheduler import sight
 from kurm.slurm import nodes
 
 pytestmark = pytest.mark.timeout(180)
@@ -16,6 +17,12 @@ async def held(stage: Stage) -> dict[str, int]:
         answer = await nodes.list_nodes(session)
     found = {node.name: node.gres_used for node in (answer.nodes if answer else None) or () if node.gres}
     return {name: int(used.removeprefix("gpu:h100:").partition("(")[0]) for name, used in found.items()}
+
+
+async def saved(stage: Stage, gres: str) -> None:
+    """Wait until slurmctld has saved a node with so much, which it does up to five seconds late."""
+    state = stage.machine.folder / "state/state/node_state"
+    await until(lambda: asyncio.sleep(0, gres.encode() in state.read_bytes()))
 
 
 async def test_a_pod_with_gpus_holds_all_that_its_node_has(stage: Stage) -> None:
@@ -57,8 +64,7 @@ async def test_what_slurmctld_forgets_of_gpus_is_pinned_again(stage: Stage) -> N
     """With its GPUs: nobody else gets them."""
     first, *_ = stage.nodes
     await stage.equip({first: 2})
-    state = stage.machine.folder / "state/state/node_state"
-    await until(lambda: asyncio.sleep(0, b"gpu:h100:2" in state.read_bytes()))  # saved up to five seconds late
+    await saved(stage, "gpu:h100:2")
     async with stage.scheduler():
         await stage.pod("one", gpus=1)
         await until(lambda: stage.node_of("one"), first)
@@ -67,3 +73,59 @@ async def test_what_slurmctld_forgets_of_gpus_is_pinned_again(stage: Stage) -> N
         assert [(state, node) for state, _, node in (await stage.jobs()).values()] == [("RUNNING", first)]
         await stage.pod("two", gpus=1)
         await until(lambda: stage.reason("two"), "SlurmQueue")
+
+
+async def test_a_pod_in_the_queue_may_have_a_node_with_another_number(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its job, and so its place; what it gets is the whole of that node all the same."""
+    monkeypatch.setattr(sight, "AMENDED_FOR", 1.0)
+    small, large, _ = stage.nodes
+    await stage.equip({small: 2, large: 4})
+    async with stage.scheduler():
+        await stage.pod("one", gpus=1)
+        await stage.pod("three", gpus=3)
+        await until(lambda: stage.bound("one", "three"), 2)
+        await stage.pod("late", gpus=1)
+        await until(lambda: stage.reason("late"), "SlurmQueue")
+        (queued,) = (await stage.slurm("squeue", "-ah", "-t", "PD", "-o", "%i")).split()
+        await stage.end("three")
+        await until(lambda: stage.node_of("late"), large)
+        assert (await stage.get("late")).metadata.annotations["kurm.dev/job"] == queued
+        assert await held(stage) == {small: 2, large: 4}
+
+
+async def test_a_grant_of_another_number_is_given_back(stage: Stage) -> None:
+    """Slurm has granted less than the whole of a node that came after the pod was queued. It is asked anew."""
+    small, large, _ = stage.nodes
+    await stage.equip({small: 2, large: 4})
+    async with stage.scheduler():
+        await stage.pod("one", gpus=1)
+        await stage.pod("three", gpus=3)
+        await until(lambda: stage.bound("one", "three"), 2)
+        await stage.pod("late", gpus=1)
+        await until(lambda: stage.reason("late"), "SlurmQueue")
+    (queued,) = (await stage.slurm("squeue", "-ah", "-t", "PD", "-o", "%i")).split()
+    await stage.slurm("scontrol", "update", f"jobid={queued}", f"excnodelist={small}")
+    await stage.scancel("three")
+    await until(lambda: held(stage), {small: 2, large: 2})
+    await stage.end("three")
+    async with stage.scheduler("two"):
+        await until(lambda: stage.bound("late"), 1, within=60)
+        assert await held(stage) == {small: 2, large: 4}
+
+
+async def test_a_forgotten_pod_gets_all_of_its_own_node_again(stage: Stage) -> None:
+    """Not what it would be given now, where a node with fewer is free."""
+    small, large, _ = stage.nodes
+    await stage.equip({small: 2, large: 4})
+    async with stage.scheduler():
+        await stage.pod("one", gpus=1)
+        await until(lambda: stage.node_of("one"), small)
+        await stage.pod("two", gpus=1)
+        await until(lambda: stage.node_of("two"), large)
+        await stage.end("one")
+        await saved(stage, "gpu:h100:4")
+        await stage.forget()
+        await until(lambda: held(stage), {small: 0, large: 4})
+        assert not await stage.leaving("two")

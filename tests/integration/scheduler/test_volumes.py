@@ -199,3 +199,47 @@ async def test_of_volumes_made_beforehand_none_is_chosen(stage: Stage) -> None:
         assert await selected(stage, "data") == ""
         await provide(stage, "data", stage.nodes[2])
         await until(lambda: stage.node_of("web"), stage.nodes[2])
+
+
+async def test_each_pod_of_a_gang_goes_where_its_own_volume_is(stage: Stage) -> None:
+    """Made where it was first bound, on one node for each; whoever comes in their place needs just these."""
+    claims = names("data", range(2))
+    words = {"slurm.kurm.dev/gang": "ring", "slurm.kurm.dev/gang-size": "2"}
+    async with stage.scheduler():
+        await claim(stage, *claims)
+        for number, name in enumerate(claims):
+            await stage.pod(f"ring-{number}", cpu="3", annotations=words, claim=name)
+        async with asyncio.TaskGroup() as making:
+            for name in claims:
+                making.create_task(provision(stage, name, lambda node: node))
+        await until(lambda: stage.bound("ring-0", "ring-1"), 2)
+        home = [await selected(stage, name) for name in claims]
+        assert len(set(home)) == 2
+        assert home == [await stage.node_of(f"ring-{number}") for number in range(2)]
+        await stage.end("ring-0", "ring-1")
+        await until(stage.jobs, {})
+        # In the order of their names the pods would be the other way round.
+        for number, name in enumerate(reversed(claims)):
+            await stage.pod(f"ring-{number}", cpu="3", annotations=words, claim=name)
+        await until(lambda: stage.bound("ring-0", "ring-1"), 2)
+        assert home[::-1] == [await stage.node_of(f"ring-{number}") for number in range(2)]
+        await stage.end("ring-0")
+        await until(lambda: stage.bound("ring-1"), 1)
+        await stage.pod("ring-0", cpu="3", annotations=words, claim=claims[1])
+        await until(lambda: stage.node_of("ring-0"), home[1])
+
+
+async def test_volumes_that_no_request_can_reach_together_are_told(stage: Stage) -> None:
+    """Two on one node and one on another: Slurm is not told which slot is whose."""
+    claims = names("data", range(3))
+    words = {"slurm.kurm.dev/gang": "ring", "slurm.kurm.dev/gang-size": "3"}
+    async with stage.scheduler():
+        await claim(stage, *claims)
+        for number, name in enumerate(claims):
+            await provide(stage, name, stage.nodes[number // 2])
+            await stage.pod(f"ring-{number}", annotations=words, claim=name)
+        await until(lambda: stage.reason("ring-2"), "Infeasible")
+        told = (await stage.get("ring-0")).condition("PodScheduled")
+        assert told is not None
+        assert "cannot reach the volumes of all pods of the gang" in told.message
+        assert await stage.jobs() == {}

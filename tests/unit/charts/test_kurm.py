@@ -169,17 +169,25 @@ def test_the_pods_policy_is_what_placing_a_pod_asks(manifests: list[Json]) -> No
 
 
 def test_no_policy_for_schedulers_can_keep_anybodys_pod_from_being_made(manifests: list[Json]) -> None:
-    """What cannot be evaluated is passed over, and without a binding of the operator's they do nothing."""
+    """What cannot be evaluated is passed over, and without a binding of the operator's they do nothing.
+
+    But one, which keeps nothing from being made: what a pod says of its job cannot be changed.
+    """
     policies = [
         each
         for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
         for name, each in of_kind([*manifests, *_with_mutations()], kind).items()
         if name != "kurm-operator"
     ]
-    assert {each["metadata"]["name"] for each in policies} == {of for kind, of in names.WIDE if "Policy" in kind}
+    (marks,) = (each["spec"] for each in policies if each["metadata"]["name"] == "kurm-scheduler-marks")
+    assert [rule["operations"] for rule in marks["matchConstraints"]["resourceRules"]] == [["UPDATE"]]
+    assert {each["metadata"]["name"] for each in policies} == {
+        *(of for kind, of in names.WIDE if "Policy" in kind),
+        "kurm-scheduler-marks",
+    }
     assert {each["spec"]["failurePolicy"] for each in policies} == {"Ignore"}
     bound = of_kind(manifests, "ValidatingAdmissionPolicyBinding")
-    assert set(bound) == {"kurm-operator"}
+    assert set(bound) == {"kurm-operator", "kurm-scheduler-marks"}
 
 
 def _with_mutations() -> list[Json]:

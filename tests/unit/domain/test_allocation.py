@@ -258,6 +258,17 @@ def test_a_gang_is_bound_when_the_volumes_of_all_are_there() -> None:
     assert [Prepare("b", 7, "n1")] == decide(replace(GRANTED, pods=pods))
 
 
+def test_the_pods_of_a_gang_go_where_their_volumes_are() -> None:
+    """Each to a slot of its own node, whatever their order; a grant that lacks one is given back, and asked anew."""
+    pods = (Pod("a", beyond=frozenset({"n1"})), Pod("b", beyond=frozenset({"n2"})), Pod("c"))
+    assert decide(replace(GRANTED, pods=pods)) == [Bind("a", 7, "n2", 2), Bind("b", 7, "n1", 0), Bind("c", 7, "n1", 1)]
+    lacking = (*pods[:2], Pod("c", beyond=frozenset({"n1"})))
+    words = "from its nodes not all pods of the gang can reach their volumes"
+    assert decide(replace(GRANTED, pods=lacking)) == [Cancel(7, words)]
+    nobody = tuple(replace(pod, beyond=frozenset({"n1"})) for pod in pods)
+    assert decide(replace(GRANTED, pods=nobody)) == [Cancel(7, words, avoid=("n1",))]
+
+
 def test_a_gang_that_is_not_whole_in_time_is_undone() -> None:
     """Bound pods end, then the job; whoever replaces them waits for a new one."""
     bound = (Pod("a", "n1", 7, "e", rank=0), Pod("b", "n1", 7, "e", rank=1))

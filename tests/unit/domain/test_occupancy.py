@@ -70,9 +70,9 @@ def test_a_pod_is_not_counted_against_itself() -> None:
     """Whoever looks again before a bind has put it already, or has not."""
     occupancy = _one_node()
     for _ in range(2):
-        assert occupancy.fits("n1", Resources(1000), uid="mine") == ""
+        assert occupancy.fits("n1", Resources(1000), uids=["mine"]) == ""
         occupancy.put("mine", "n1", Resources(1000))
-    assert occupancy.fits("n1", Resources(1), uid="another") != ""
+    assert occupancy.fits("n1", Resources(1), uids=["another"]) != ""
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,52 @@ def test_a_volume_keeps_a_pod_where_it_can_be_reached() -> None:
     here = [Term((Requirement("kubernetes.io/hostname", "In", (name,)),)) for name in ("n1", "n2", "n3")]
     nodes = [_node(name, labels={"kubernetes.io/hostname": name}) for name in ("n1", "n2", "n3", "n4")]
     placing = _placing(*nodes)
-    found = placing.prospect(PLAIN, volumes=[here[:2], here[1:]])
+    found = placing.prospect(PLAIN, volumes=[[here[:2], here[1:]]])
     assert (placing.excluded(found), found.feasible) == (("n1", "n3", "n4"), 1)
     assert placing.refusal(PLAIN, "n1", volumes=[here[1:]]) == "n1 cannot reach a volume of the pod"
+
+
+@pytest.mark.parametrize(
+    ("reaches", "slots", "feasible", "per_node"),
+    [
+        ([("n1", "n2"), ("n2", "n3")], 2, ("n2",), 0),  # together where all can be
+        ([("n1",), ("n3",)], 2, ("n1", "n3"), 1),  # each on its own, and no node without one of them
+        ([("n1",), ("n3",)], 3, (), 1),  # the third may be anywhere, and Slurm is not told which slot is whose
+        ([("n1",), ("n1",), ("n3",)], 3, (), 1),
+        ([("n1", "n2"), ("n3",)], 2, (), 1),
+    ],
+)
+def test_the_pods_of_a_gang_get_nodes_that_reach_the_volumes_of_all(
+    reaches: list[tuple[str, ...]], slots: int, feasible: tuple[str, ...], per_node: int
+) -> None:
+    """Or each of them the one node that reaches its own. What else there is, is said to be impossible."""
+    names = ("n1", "n2", "n3", "n4")
+    placing = _placing(*(_node(name, labels={"kubernetes.io/hostname": name}) for name in names))
+    volumes = [[[Term((Requirement("kubernetes.io/hostname", "In", reach),))]] for reach in reaches]
+    found = placing.prospect(PLAIN, slots=slots, volumes=volumes)
+    assert (tuple(sorted(set(names) - set(placing.excluded(found)))), found.per_node) == (feasible, per_node)
+    if not feasible:
+        words = "0 of 4 nodes can be used: 4 cannot reach the volumes of all pods of the gang (n1, n2, n3 and 1 more)"
+        assert placing.sentence(found) == words
+    assert placing.beyond(volumes[0], names) == frozenset(names) - set(reaches[0])
+
+
+@pytest.mark.parametrize("number", [1, 4, 8])
+def test_a_bound_pod_holds_what_its_own_node_has(number: int) -> None:
+    """Not the share that it would be given now, and not less because its request or the rules have changed."""
+    placing = _placing(
+        _node("n1", gres={"nvidia.com/gpu": Gres("gpu", "h100", 8), "example.org/fpga": Gres("fpga", "", 2)}),
+        _node("n2", gres={"nvidia.com/gpu": Gres("gpu", "a100", 4)}),
+        _node("n3"),
+    )
+    asked = Constraint(wishes=(Wish("nvidia.com/gpu", "gpu", "", number),))
+    sized = Resources(1000, GIB, 0, 1, (("nvidia.com/gpu", number),))
+    for ask in (replace(PLAIN, constraint=asked), replace(PLAIN, resources=sized)):
+        assert [placing.share(node, ask) for node in ("n1", "n2", "n3", "n4")] == [("gpu:8",), ("gpu:4",), (), ()]
+    assert placing.refusal(replace(PLAIN, constraint=asked), "n1", gres=["gpu:8"]) == ""
+    if number <= 4:
+        said = placing.refusal(replace(PLAIN, constraint=asked), "n1", gres=["gpu:4"])
+        assert said == "n1 has other GRES than Slurm was asked for"
 
 
 def test_nodes_to_be_avoided_are_excluded() -> None:

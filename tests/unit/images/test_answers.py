@@ -34,10 +34,11 @@ from kurm.slurm.token import Identity, sign
 
 KEY = bytes(range(32))
 SLURM = sign(KEY, "slurm", now=time.time())
-RUNNING = ("7", "ns/web.0a1b2c3d", "RUNNING", "None", "n[1-2]", "services", "100", "101", "N/A", "9", "kurm:c:o")
-WAITING = ("8", "ns/web2.0a1b2c3e", "PENDING", "Priority", "", "services", "102", "N/A", "N/A", "N/A", "kurm:c:p")
-PREEMPTED = ("9", "ns/web3.0a1b2c3f", "SIGNALING", "None", "n3", "batch", "103", "104", "105", "125", "kurm:c:q")
-FOREIGN = ("10", "mine", "RUNNING", "None", "n4", "batch", "103", "104", "N/A", "9", "(null)")
+NONE = "N/A"
+RUNNING = ("7", "ns/web.0a1b2c3d", "RUNNING", "None", "n[1-2]", "services", "100", "101", "N/A", "9", "kurm:c:o", NONE)
+WAITING = ("8", "ns/web2.0a1b2c3e", "PENDING", "Priority", "", "services", "102", *[NONE] * 3, "kurm:c:p", "gres/f:4")
+PREEMPTED = ("9", "ns/web3.0a1b2c3f", "SIGNALING", "None", "n3", "batch", "103", "104", "105", "125", "kurm:c:q", NONE)
+FOREIGN = ("10", "mine", "RUNNING", "None", "n4", "batch", "103", "104", "N/A", "9", "(null)", NONE)
 
 
 def printed(*jobs: tuple[str, ...]) -> str:
@@ -93,7 +94,7 @@ async def test_the_scheduler_learns_what_lives_and_opens_the_gate(init: Init, ht
     assert (status.hash, status.epoch, status.gate) == ("h1", "life", "closed")
     init.output = printed(RUNNING, FOREIGN)
     found = await get_allocations(http, init.address, SLURM)
-    one = Allocation(7, "ns/web.0a1b2c3d", "RUNNING", "kurm:c:o", "None", "n[1-2]", "services", 100, 101)
+    one = Allocation(7, "ns/web.0a1b2c3d", "RUNNING", "kurm:c:o", "None", "n[1-2]", "services", 100, 101, gres="N/A")
     assert Allocations("life", (one,)) == found
     with pytest.raises(OtherEpoch):
         await open_gate(http, init.address, SLURM, "earlier life")

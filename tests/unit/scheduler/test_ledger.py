@@ -141,11 +141,36 @@ async def test_what_was_given_in_a_life_that_has_ended_is_asked_for_again() -> N
 async def test_a_freed_job_is_told_with_what_is_left() -> None:
     """For the account of Slurm's room."""
     made, freed = Ledger(lambda: "c"), list[tuple[str, int, int]]()
-    made.on_freed(lambda owner, job, left: freed.append((owner, job.id, len(left))))
+    made.on_moved(lambda owner, job, left: freed.append((owner, job.id, len(left))), lambda _: None)
     made.replace(listed((1, "a", "RUNNING"), (2, "a", "RUNNING")), now())
     made.cancelled(1)
     made.heard(JobEvent(2, "ended"))
     assert freed == [("a", 1, 1), ("a", 2, 0)]
+
+
+async def test_a_start_that_only_the_list_has_seen_is_told() -> None:
+    """No hint came, and so nobody has asked where it is; what it holds is not free any more."""
+    made, started = Ledger(lambda: "c"), list[tuple[int, tuple[str, ...]]]()
+    made.on_moved(lambda _owner, _job, _left: None, lambda job: started.append((job.id, job.hosts)))
+    made.replace(listed((1, "a", "PENDING"), (2, "b", "RUNNING")), now())
+    assert started == []
+    for _ in range(2):
+        await asyncio.sleep(10)
+        made.replace(listed((1, "a", "RUNNING"), (2, "b", "RUNNING")), now())
+        assert started == [(1, ("n1",))]
+
+
+async def test_what_a_queued_job_asks_is_known_by_the_list_or_by_ourselves() -> None:
+    """The later of the two; an init of before says nothing, which is no answer."""
+    made, _ = ledger()
+    told = Allocation(1, "shop/a.x", "PENDING", "kurm:c:a", gres="gres/gpu:h100:4,gres/fpga:1")
+    made.replace(Allocations("e", (told, Allocation(2, "shop/b.x", "PENDING", "kurm:c:b"))), now())
+    assert [entry.gres for job in (1, 2) if (entry := made.entry(job))] == [("gpu:h100:4", "fpga:1"), None]
+    begun = now()
+    await asyncio.sleep(1)
+    made.amended(1, ("gpu:h100:8",))
+    made.replace(Allocations("e", (told,)), begun)
+    assert [entry.gres for job in (1,) if (entry := made.entry(job))] == [("gpu:h100:8",)]
 
 
 async def test_a_withdrawn_job_is_remembered_until_there_is_another() -> None:

@@ -85,6 +85,15 @@ def test_what_slurm_refuses_is_refused(expression: str) -> None:
         expand(expression)
 
 
+@pytest.mark.parametrize(
+    "expression", ["n[0-65535][0-65535]", f"n[{','.join(['0-65535'] * 200)}]", ",".join(["n[0-65535]"] * 3)]
+)
+def test_what_would_be_billions_of_names_is_refused(expression: str) -> None:
+    """Before there is a single one: who can write a line of a log must not fill our memory."""
+    with pytest.raises(HostlistError, match="stands for more than 131072 names"):
+        expand(expression)
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a[1]", "a\n"])
 def test_what_is_no_name_is_refused(name: str) -> None:
     """A comma in a name would make two of it."""
