@@ -7,6 +7,7 @@ import pytest
 from integration.scheduler.stage import Stage, until
 from kurm.domain.gangs import COMPLETION_INDEX
 from kurm.kube.resources import PODS, Key, Object
+from kurm.kube.session import Deletion
 from kurm.scheduler.objects import JOBS
 
 pytestmark = pytest.mark.timeout(180)
@@ -77,7 +78,7 @@ async def test_a_gang_whose_job_was_deleted_before_its_pods_keeps_its_allocation
         await start(stage, job, 0, 1, 2, 3)
         await until(lambda: stage.bound(*NAMES), SIZE)
     held = await stage.jobs()
-    await stage.kube.delete(JOBS.of(Object), job.key)
+    await stage.kube.delete(JOBS.of(Object), job.key, owned=Deletion.BACKGROUND)  # by default it would stay for its pods
     async with stage.scheduler("two") as two:
         await until(lambda: asyncio.sleep(0, two.ledger.open))
         await asyncio.sleep(3)
