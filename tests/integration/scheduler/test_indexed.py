@@ -78,7 +78,7 @@ async def test_a_gang_whose_job_was_deleted_before_its_pods_keeps_its_allocation
         await start(stage, job, 0, 1, 2, 3)
         await until(lambda: stage.bound(*NAMES), SIZE)
     held = await stage.jobs()
-    await stage.kube.delete(JOBS.of(Object), job.key, owned=Deletion.BACKGROUND)  # by default it would stay for its pods
+    await stage.kube.delete(JOBS.of(Object), job.key, owned=Deletion.BACKGROUND)
     async with stage.scheduler("two") as two:
         await until(lambda: asyncio.sleep(0, two.ledger.open))
         await asyncio.sleep(3)
