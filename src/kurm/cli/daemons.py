@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 import structlog
 import typer
+import uvloop
 
 from kurm.domain.causes import CONDITION_TYPE
 from kurm.domain.spec import DURATION, seconds
@@ -190,7 +191,8 @@ def run(work: Callable[[], Awaitable[None]], **fields: str) -> None:
     give_memory_back()
     log_as_json()
     structlog.contextvars.bind_contextvars(**fields)
-    sys.exit(asyncio.run(_until_signalled(work)))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sys.exit(runner.run(_until_signalled(work)))
 
 
 def give_memory_back() -> None:
