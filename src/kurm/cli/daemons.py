@@ -41,8 +41,9 @@ SLURM_USER = "slurm"
 """The SlurmUser: who may change nodes, and whom slurmctld knows by name."""
 M_MMAP_THRESHOLD = -3
 """malloc.h"""
-MAPPED = 128 * 1024
-"""Bytes from which on a block of memory is one of its own; glibc's default to begin with."""
+MAPPED = 512 * 1024
+"""Bytes from which on a block of memory is one of its own. Not the 256 KiB that uvloop takes for each read of TLS,
+which the kernel would have to map and unmap each time."""
 LOST = 3
 """Exit status when another one leads: to be restarted, and no mistake."""
 
