@@ -20,11 +20,12 @@ life is read from both sides each time (`stage`), so whoever dies between two st
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from kurm.domain.owner import Health, Job, Making, Phase, Pod, Snapshot
+from kurm.domain.making import ready
+from kurm.domain.owner import Health, Job, Phase, Pod, Snapshot
 from kurm.domain.steps import (
     Allocate,
     Amend,
@@ -36,7 +37,6 @@ from kurm.domain.steps import (
     Look,
     LookBack,
     Pin,
-    Prepare,
     Report,
     Submit,
     Tell,
@@ -56,10 +56,6 @@ SILENT_FOR = 10.0
 CLOSED_FOR = 3.0
 """Seconds until Slurm is asked again for a pin on a node on which it starts nothing: P1 leaves ten from its return,
 and what is found out then may take four."""
-VOLUMES_WITHIN = 40.0
-"""Seconds in which volumes must be there once their node is chosen; then the node is given up."""
-VOLUMES_LOOK = 0.5
-"""Seconds between looks at claims whose volumes are being made."""
 TAKEN = "Slurm has given its share of node {node} to others while it had no job"
 
 
@@ -328,14 +324,14 @@ def _bind(seen: Snapshot, job: Job) -> Iterator[Instruction]:
             unused = tuple(node for node in slots if all(bind.node != node for bind in binds))
             yield Cancel(job.id, "from its nodes not all pods of the gang can reach their volumes", avoid=unused)
         else:
-            yield from _ready(seen, binds)
+            yield from ready(seen, binds)
 
 
 def _join(seen: Snapshot, jobs: list[Job]) -> Iterator[Instruction]:
     """Give the free slots of a gang of which some are bound to those that are not, or undo it all in time."""
     free = _free(seen, [job for job in jobs if job.phase is Phase.RUNNING])
     free = {slot: place for slot, place in free.items() if place[1] not in seen.unfit}
-    yield from _ready(seen, _assign(seen, free))
+    yield from ready(seen, _assign(seen, free))
     yield from _whole(seen, jobs)
     if not free:
         yield Tell("GangIncomplete", "waits for a slot of its gang: the pods that have them are not gone")
@@ -363,37 +359,6 @@ def _free(seen: Snapshot, jobs: list[Job]) -> dict[int, tuple[int, str]]:
         elif (slot := next((slot for slot, place in free.items() if place[1] == pod.node), None)) is not None:
             del free[slot]
     return free
-
-
-def _ready(seen: Snapshot, binds: Iterable[Bind]) -> Iterator[Instruction]:
-    """Bind pods, none before the volumes of all of them are there."""
-    binds, pods = list(binds), {pod.uid: pod for pod in seen.pods}
-    waiting = [(bind, pods[bind.pod]) for bind in binds if pods[bind.pod].claims]
-    if not waiting:
-        yield from binds
-    for bind, pod in waiting:
-        making = pod.making
-        if making is None or (making.job, making.node) != (bind.job, bind.node):
-            yield Prepare(bind.pod, bind.job, bind.node)
-        elif making.refused or seen.now - making.since > VOLUMES_WITHIN:
-            yield from _not_made(seen, bind, pod.claims, making)
-        else:
-            yield Tell("VolumeBinding", f"claim {pod.claims} waits for a volume that node {bind.node} can reach")
-            yield Wait(VOLUMES_LOOK, "volumes are being made")
-
-
-def _not_made(seen: Snapshot, bind: Bind, claims: str, making: Making) -> Iterator[Instruction]:
-    """Give back a node for which no volume was made. A gang that runs in part keeps it, and tries again."""
-    how = "its provisioner refuses that" if making.refused else f"not within {VOLUMES_WITHIN:g} s"
-    why = f"claim {claims} has got no volume that node {bind.node} can reach: {how}"
-    yield Report(bind.pod, "VolumeNotMade", why)
-    yield Tell("VolumeNotMade", why)
-    if not _bound(seen):
-        yield Cancel(bind.job, why, avoid=(bind.node,))
-    elif (left := making.since + VOLUMES_WITHIN - seen.now) > 0:
-        yield Wait(left, why)
-    else:
-        yield Prepare(bind.pod, bind.job, bind.node)
 
 
 def _assign(seen: Snapshot, free: dict[int, tuple[int, str]]) -> Iterator[Bind]:

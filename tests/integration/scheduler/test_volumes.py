@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from integration.scheduler.stage import Stage, names, until
-from kurm.domain import allocation
+from kurm.domain import making
 from kurm.kube.resources import EVENTS, Key, Object
 from kurm.scheduler import placer
 from kurm.scheduler.objects import Pod
@@ -102,7 +102,7 @@ async def test_a_pod_goes_where_its_volume_has_come_to_be(stage: Stage) -> None:
 
 async def test_a_node_on_which_no_volume_comes_to_be_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """In time, with an event that says so; the pod has another one then."""
-    monkeypatch.setattr(allocation, "VOLUMES_WITHIN", 3.0)
+    monkeypatch.setattr(making, "VOLUMES_WITHIN", 3.0)
     async with stage.scheduler():
         await claim(stage, "data")
         await stage.pod("web", claim="data")
@@ -209,9 +209,9 @@ async def test_each_pod_of_a_gang_goes_where_its_own_volume_is(stage: Stage) -> 
         await claim(stage, *claims)
         for number, name in enumerate(claims):
             await stage.pod(f"ring-{number}", cpu="3", annotations=words, claim=name)
-        async with asyncio.TaskGroup() as making:
+        async with asyncio.TaskGroup() as providing:
             for name in claims:
-                making.create_task(provision(stage, name, lambda node: node))
+                providing.create_task(provision(stage, name, lambda node: node))
         await until(lambda: stage.bound("ring-0", "ring-1"), 2)
         home = [await selected(stage, name) for name in claims]
         assert len(set(home)) == 2

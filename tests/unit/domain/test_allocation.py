@@ -6,12 +6,11 @@ from kurm.domain.allocation import (
     BIND_WITHIN,
     LOST_WITHIN,
     REPLACE_WITHIN,
-    VOLUMES_LOOK,
-    VOLUMES_WITHIN,
     Stage,
     decide,
     stage,
 )
+from kurm.domain.making import VOLUMES_LOOK, VOLUMES_WITHIN
 from kurm.domain.owner import Health, Job, Making, Obstacle, Phase, Pod, Snapshot
 from kurm.domain.steps import (
     Allocate,
