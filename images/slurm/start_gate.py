@@ -9,6 +9,7 @@ given out. It asks nobody but slurmctld. Unknown means busy.
 slurmd runs this as root, with no PATH, and shows its output to nobody unless it fails.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -34,17 +35,19 @@ DEADLINE = 10.0
 """Seconds for one answer."""
 EVERYTHING = sys.maxsize
 """CPUs or MiB, where it is not known how many."""
-SLURM_USER = "slurm"
-"""Whose the jobs of pods are: who forgot a job may have given its number to a user's."""
 LIVE = {"RUNNING", "CONFIGURING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED"}
 """States of a job that has its resources (squeue(1)). SUSPENDED is not among them: Slurm sells its CPUs again."""
+SUSPENDED = "SUSPENDED"
 
 _KEY = "gate.kurm.dev/"
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=\.slice$|$)")
 _QUALITY = re.compile(r"(?:^|-)(?:burstable|besteffort)(?:\.slice)?$")
 """The cgroups of pods that do not have all that they ask for guaranteed."""
-_JOB = re.compile(r"^(?:scontrol: )*JobId=(\d+) .*?JobName=(.*?) UserId=([^(]*)\(.*? JobState=(\w+)")
-_UNKNOWN_JOB = "Invalid job id specified"
+_JOB = re.compile(r"(?:scontrol: )*JobId=(\d+)\s")
+_PODS_JOB = re.compile(r"(?:scontrol: )*JobId=\d+ JobName=([^\s/]+/\S+) UserId=slurm\(\d+\) .*? JobState=(\w+)")
+"""A pod's job is user slurm's, and is called NAMESPACE/NAME.UID: names of Kubernetes', in which nothing can be hidden.
+What stands behind the state a tenant may have written (Comment), and all of a user's job, its name first."""
+_UNKNOWN_JOB = "slurm_load_jobs error: Invalid job id specified"
 _GRES = re.compile(r"([^:,(]+)(?::[^:,(]+)?:(\d+)(?:\([^)]*\))?")
 
 
@@ -60,11 +63,17 @@ class Record(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What slurmctld says of a job."""
+    """What slurmctld says of a pod's job; both are empty for a user's, which has got the number of a forgotten one."""
 
-    name: str
-    user: str
-    state: str
+    name: str = ""
+    state: str = ""
+
+
+class Said(NamedTuple):
+    """What a command has said."""
+
+    output: str
+    errors: str
 
 
 class Node(NamedTuple):
@@ -99,26 +108,47 @@ class Cgroups:
         """Find them by our own, `/proc/self/cgroup`: wherever the kubelet has its pods, we are one of them."""
         self._root: Path | None = None
         for folder, above, uid in _places(mount, own):
-            self._root = folder / above
-            if self.running(uid):
-                return
-        self._root = None
+            with contextlib.suppress(OSError):  # it is not there
+                if uid in _running(folder / above, {uid}):
+                    self._root = folder / above
+                    return
 
     @property
     def seen(self) -> bool:
         """Whether we see at least ourselves."""
         return self._root is not None
 
-    def running(self, uid: str) -> bool:
-        """Return whether a pod has processes; True if that cannot be seen."""
-        return self._root is None or any(_populated(folder) for folder in self._of(self._root, uid))
+    def running(self, *uids: str) -> set[str]:
+        """Return which of these pods have processes; all of them if that cannot be seen."""
+        try:
+            return set(uids) if self._root is None else _running(self._root, set(uids))
+        except OSError:
+            return set(uids)
 
-    @staticmethod
-    def _of(root: Path, uid: str) -> Iterator[Path]:
-        for name in {uid, uid.replace("-", "_")}:  # systemd takes - for a separator
-            for ending in (f"pod{name}", f"*-pod{name}.slice"):
-                yield from root.glob(ending)
-                yield from root.glob(f"*/{ending}")
+
+def _running(root: Path, uids: set[str]) -> set[str]:
+    return {uid for uid, folder in _pods(root) if uid in uids and _populated(folder)}
+
+
+def _pods(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the cgroups of pods below one: its own, and those of its folders for the qualities of service.
+
+    One look at each folder, and none for each pod: a node may have hundreds of records. Raises OSError if there is no
+    such cgroup.
+    """
+    for folder in _folders(root):
+        if found := _POD.search(folder.name):
+            yield found[1].replace("_", "-"), folder  # systemd takes - for a separator
+            continue
+        with contextlib.suppress(OSError):  # it went away
+            for below in _folders(folder):
+                if found := _POD.search(below.name):
+                    yield found[1].replace("_", "-"), below
+
+
+def _folders(folder: Path) -> list[Path]:
+    with os.scandir(folder) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def _places(mount: Path, own: str) -> Iterator[tuple[Path, Path, str]]:
@@ -152,27 +182,45 @@ def _populated(folder: Path) -> bool:
     return False
 
 
+def state_of(number: int) -> str | None:
+    """Ask slurmctld for the state of whichever job; empty for one that it does not know, None if it does not answer.
+
+    squeue can be asked for nothing else. scontrol shows what its owner wrote, too: line breaks, and lines like its own.
+    """
+    fields = ("--noheader", "--all", "--array", "--states=all", f"--jobs={number}", "--Format=JobID:20,State:30")
+    said = _run("squeue", *fields)
+    if said is None or _UNKNOWN_JOB in said.errors:
+        return None if said is None else ""
+    found = dict(line.split() for line in said.output.splitlines() if len(line.split()) == len(("JobID", "State")))
+    return found.get(str(number))
+
+
 def jobs(numbers: Iterable[int]) -> dict[int, Job] | None:
-    """Ask slurmctld for jobs; those that it does not know are not in the answer. None if it does not answer.
+    """Ask slurmctld for jobs of pods; those that it does not know are not in the answer. None if it does not answer.
 
     scontrol takes its commands from its input here: so one process asks for each job alone. squeue would fetch all
-    jobs of the cluster if it is asked for more than one.
+    jobs of the cluster if it is asked for more than one. Number 0, which is none, would have scontrol show all.
     """
-    asked = set(numbers)
-    said = _scontrol("--oneliner", commands="".join(f"show job {number}\n" for number in sorted(asked)))
-    return answered(asked, said)
+    asked = {number for number in numbers if number}
+    commands = "".join(f"show job {number}\n" for number in sorted(asked))
+    return answered(asked, _run("scontrol", "--oneliner", commands=commands)) if asked else {}
 
 
-def answered(asked: set[int], said: str | None) -> dict[int, Job] | None:
+def answered(asked: set[int], said: Said | None) -> dict[int, Job] | None:
     """Read what scontrol said of jobs; None unless it has an answer for each."""
-    found = [match for line in (said or "").splitlines() if (match := _JOB.match(line))]
-    known = {int(match[1]): Job(match[2], match[3], match[4]) for match in found if int(match[1]) in asked}
-    return known if said is not None and len(known) + said.count(_UNKNOWN_JOB) == len(asked) else None
+    known: dict[int, Job] = {}
+    for line in (said.output if said else "").split("\n"):  # and not at other line breaks, which a comment may hold
+        if (number := _JOB.match(line)) and int(number[1]) in asked:
+            found = _PODS_JOB.match(line)
+            known.setdefault(int(number[1]), Job(*found.groups()) if found else Job())
+    unknown = sum(line.endswith(_UNKNOWN_JOB) for line in said.errors.splitlines()) if said else 0
+    return known if said is not None and len(known) + unknown == len(asked) else None
 
 
 def node(name: str) -> Node | None:
     """Ask slurmctld what is left of a node; None if it does not answer."""
-    return left_of(_scontrol("--oneliner", "--details", "show", "node", name))
+    said = _run("scontrol", "--oneliner", "--details", "show", "node", name)
+    return left_of(said.output if said else None)
 
 
 def left_of(said: str | None) -> Node | None:
@@ -190,7 +238,13 @@ def left_of(said: str | None) -> Node | None:
 def alive(held: Record, known: dict[int, Job]) -> bool:
     """Return whether a pod's share is still its own."""
     job = known.get(held.job)
-    return job is not None and job.user == SLURM_USER and job.state in LIVE
+    return job is not None and job.state in LIVE
+
+
+def share(held: Record, known: dict[int, Job]) -> Record:
+    """Return what of a pod's share Slurm may have given out again: the CPUs alone, where its job is suspended."""
+    job = known.get(held.job)
+    return held._replace(memory=0, gres=frozenset()) if job is not None and job.state == SUSPENDED else held
 
 
 def overlap(leaving: Iterable[Record], left: Node) -> bool:
@@ -206,7 +260,7 @@ def overlap(leaving: Iterable[Record], left: Node) -> bool:
 def named(pod: Record, known: dict[int, Job]) -> str:
     """Return what a pod is called: with the name that its job has, as long as slurmctld remembers it."""
     job = known.get(pod.job)
-    if job is None or job.user != SLURM_USER:
+    if job is None or not job.name:
         return f"pod {pod.uid}"
     owner, _, uid = job.name.rpartition(".")
     return f"pod {owner} ({pod.uid})" if pod.uid.startswith(uid) else f"pod {pod.uid} of {owner}"
@@ -223,7 +277,9 @@ class Gate:
 
     def held(self) -> bool:
         """Return whether the job must wait (`why` says for what)."""
-        running = [pod for pod in records(self.annotations.read_text()) if self.cgroups.running(pod.uid)]
+        recorded = records(self.annotations.read_text())
+        populated = self.cgroups.running(*(pod.uid for pod in recorded))
+        running = [pod for pod in recorded if pod.uid in populated]
         if running and (not self.why or time.monotonic() >= self._ask_at):
             self.why = self._reason(running)
             self._ask_at = time.monotonic() + ASK_EVERY
@@ -231,21 +287,21 @@ class Gate:
 
     def _reason(self, running: list[Record]) -> str:
         """Return why the job waits for these pods, or nothing if it need not."""
-        known = jobs({self.job, *(pod.job for pod in running)})
-        if known is None:
+        known, mine = jobs(pod.job for pod in running if pod.job != self.job), state_of(self.job)
+        if known is None or mine is None:
             unknown = f"{self._all(running)}: it still runs, and slurmctld does not say whether its job has ended"
             return self.why or unknown
         self._known |= known
-        mine = known.get(self.job)
-        if mine is None or mine.state == "COMPLETING" or mine.state not in LIVE:
+        if mine == "COMPLETING" or mine not in LIVE:
             return ""  # it was cancelled while it waited: nothing will start
-        leaving = [pod for pod in running if pod.job == self.job or not alive(pod, known)]
+        leaving = [share(pod, known) for pod in running if not alive(pod, known)]
         left = node(self.name) if leaving else None
         if not leaving or (left and not overlap(leaving, left)):
             return ""
+        ended = f"its job {leaving[0].job} has ended" if leaving[0].job else "has no Slurm job"
         if not self.cgroups.seen:
-            return f"{self._all(leaving)}: its job {leaving[0].job} has ended, and this node's cgroups cannot be seen"
-        return f"{self._all(leaving)}: it still runs, and its job {leaving[0].job} has ended"
+            return f"{self._all(leaving)}: {ended}, and this node's cgroups cannot be seen"
+        return f"{self._all(leaving)}: it still runs, and {ended}"
 
     def _all(self, pods: list[Record]) -> str:
         more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
@@ -256,19 +312,18 @@ class Gate:
         left = node(self.name)
         if left is None or not left.drained:
             reason = f"Reason=start-gate: {self.why}, for {waited:.0f} s"
-            _scontrol("update", f"NodeName={self.name}", "State=DRAIN", reason)
+            _run("scontrol", "update", f"NodeName={self.name}", "State=DRAIN", reason)
 
 
-def _scontrol(*arguments: str, commands: str | None = None) -> str | None:
-    """Run scontrol and return all that it said; None if it did not in time."""
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **os.environ}
+def _run(*command: str, commands: str = "") -> Said | None:
+    """Run one of Slurm's commands and return what it said; None if it did not in time."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SCONTROL_"))}
     try:
         done = subprocess.run(
-            ["scontrol", *arguments],
-            env=environment,
-            input=commands or "",
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            command,
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", **environment},
+            input=commands,
+            capture_output=True,
             text=True,
             errors="replace",
             timeout=DEADLINE,
@@ -276,7 +331,7 @@ def _scontrol(*arguments: str, commands: str | None = None) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout
+    return Said(done.stdout, done.stderr)
 
 
 def say(text: str) -> None:

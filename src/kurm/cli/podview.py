@@ -12,12 +12,12 @@ from kurm.cli.view import CLUSTERS, SlurmCluster, View, condition, read
 from kurm.domain import gres, noderecord
 from kurm.domain.asks import Ask, RefusedError, Rules
 from kurm.domain.feasibility import Node
-from kurm.domain.gangs import Owner, finished, gather, job_of, owner_of, rank
+from kurm.domain.gangs import UNKNOWN, Owner, finished, gather, job_of, owner_of, owner_was, rank
 from kurm.domain.placing import Placing
 from kurm.domain.podresources import NOTHING, Resources, requests
 from kurm.domain.podspec import host_ports
 from kurm.domain.selection import Taint, claim
-from kurm.domain.signals import NODE_SET
+from kurm.domain.signals import ALLOCATION, NODE_SET
 from kurm.kube import resources as kube
 from kurm.kube.errors import ApiError, Forbidden, NotFound
 from kurm.kube.resources import Key
@@ -65,16 +65,17 @@ class _Look:
 
     async def story(self) -> Story:
         """Put it together. What cannot be read is told in words."""
-        refused, wanted, gang, nodes, owner = "", None, None, None, None
+        refused, wanted, gang, nodes = "", None, None, None
+        job = await self._job()
+        owner = self._bound_for(job)
         try:
             ask = self._rules.ask(self._pod)
-            job = await self._job()
-            owner = owner_of(self._pod, job.spec if job else None)
+            owner = owner or owner_of(self._pod, job.spec if job else None)
             wanted = _wanted(ask)
             gang = await self._gang(owner, ask, finished(job.status) if job else frozenset())
             nodes = await self._nodes(ask, owner)
         except RefusedError as error:
-            refused = str(error)
+            refused = "" if self._pod.spec.node_name else str(error)  # one that is bound was not refused
         return Story(
             self._pod,
             str(self._cluster.key),
@@ -87,16 +88,30 @@ class _Look:
         )
 
     async def _job(self) -> BatchJob | None:
-        """Return the Job that the pod has a rank of, None for none."""
+        """Return the Job that the pod has a rank of, None for none, and for one that is gone before its pods."""
         uid = job_of(self._pod)
         if not uid:
             return None
-        found = next(one for one in self._pod.metadata.owner_references if one.uid == uid)
-        return await self._session.get(JOBS, Key(self._pod.metadata.namespace, found.name))
+        name = next(one.name for one in self._pod.metadata.owner_references if one.uid == uid)
+        try:
+            found = await self._session.get(JOBS, Key(self._pod.metadata.namespace, name))
+        except NotFound:
+            return None
+        return found if found.metadata.uid == uid else None
+
+    def _bound_for(self, job: BatchJob | None) -> Owner | None:
+        """Return the owner for whom the pod was bound, whatever it and its Job say by now; None if it waits."""
+        bound_for = self._pod.metadata.annotations.get(ALLOCATION) if self._pod.spec.node_name else None
+        if not bound_for:
+            return None
+        with contextlib.suppress(RefusedError):
+            if (owner := owner_of(self._pod, job.spec if job else None)).id == bound_for:
+                return owner
+        return owner_was(self._pod, bound_for)
 
     async def _gang(self, owner: Owner, ask: Ask, ended: Collection[int]) -> Gang | None:
         """Return the gang, None for a pod alone. Raises RefusedError if its pods do not go together."""
-        if owner.size == 1:
+        if owner.size in {1, UNKNOWN}:
             return None
         here = await self._session.list(OWN_PODS, namespace=self._pod.metadata.namespace)
         members = [one for one in here if not one.over and not one.leaving and self._same(one)]

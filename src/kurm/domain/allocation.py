@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from itertools import chain
 
 from kurm.domain.making import ready
 from kurm.domain.owner import Health, Job, Phase, Pod, Snapshot
@@ -361,6 +362,15 @@ def _free(seen: Snapshot, jobs: list[Job]) -> dict[int, tuple[int, str]]:
     return free
 
 
+def _slot_for(pod: Pod, left: Mapping[int, tuple[int, str]]) -> int | None:
+    """Return which of the slots that are left a pod gets: where its volume is being made, its rank's, or any."""
+    making = (pod.making.job, pod.making.node) if pod.making is not None else None
+    begun = (slot for slot, place in left.items() if place == making)
+    own = (slot for slot in (pod.rank,) if slot in left)
+    fitting = (slot for slot in chain(own, begun, left) if left[slot][1] not in pod.beyond)
+    return next(fitting, None)
+
+
 def _assign(seen: Snapshot, free: dict[int, tuple[int, str]]) -> Iterator[Bind]:
     """Give pods free slots: one with a rank its own, once nobody has that; others in their order what is left.
 
@@ -369,12 +379,8 @@ def _assign(seen: Snapshot, free: dict[int, tuple[int, str]]) -> Iterator[Bind]:
     choose first, those with the fewest nodes before others: each node has slots for them, as it was asked for.
     """
     left, held = dict(free), {pod.rank for pod in _bound(seen)}
-    for pod in sorted(_waiting(seen), key=lambda pod: (-len(pod.beyond), pod.rank not in left)):
-        if pod.rank >= 0 and pod.rank in held:
-            continue
-        fitting = (slot for slot, (_, node) in left.items() if node not in pod.beyond)
-        slot = pod.rank if pod.rank in left and left[pod.rank][1] not in pod.beyond else next(fitting, None)
-        if slot is not None:
+    for pod in sorted(_waiting(seen), key=lambda pod: (pod.making is None, -len(pod.beyond), pod.rank not in left)):
+        if (pod.rank < 0 or pod.rank not in held) and (slot := _slot_for(pod, left)) is not None:
             job, node = left.pop(slot)
             held.add(pod.rank)
             yield Bind(pod.uid, job, node, slot if pod.rank < 0 else pod.rank)

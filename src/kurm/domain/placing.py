@@ -193,10 +193,14 @@ class Placing:
         """
         known = self.nodes.get(node)
         has = known.gres if known is not None else {}
-        # Extended resources by what the node has: the rules may know nothing of them any more.
-        wishes = {name: Wish(name, has[name].name) for name, _ in ask.resources.extended if name in has}
-        wishes |= {wish.resource or f"{wish.name}:{wish.type}": wish for wish in ask.constraint.wishes}
-        return self.nodes.share(node, wishes.values())
+        asked = ask.constraint.wishes
+        types = {wish.name: wish.type for wish in asked if wish.type}
+        # Extended resources by what the node has: the rules may call them by other names by now, or know them no more.
+        extended = {wish.resource for wish in asked} | {name for name, _ in ask.resources.extended}
+        kinds = {name: has[name].name for name in extended & has.keys()}
+        wishes = [Wish(name, kind, types.get(kind, "")) for name, kind in kinds.items()]
+        wishes += [wish for wish in asked if not wish.resource and wish.name not in kinds.values()]
+        return self.nodes.share(node, wishes)
 
     def infeasible(self, prospect: Prospect) -> tuple[Infeasible, ...]:
         """Return why other nodes cannot be used, as a NodeSet's status has it: numbers, and some of their names."""

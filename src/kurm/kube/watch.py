@@ -103,7 +103,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """A stream is open, and all is told up to `version`. Falls back to Listed when it ends, to Empty when refused."""
+    """A stream is open, and all is told up to `version`.
+
+    Falls back to Listed when it ends, to Empty when refused, or when the server fails at what comes next.
+    """
 
     version: str
 
@@ -191,7 +194,9 @@ def _turn_page(state: Empty | Listing, page: Page[T]) -> tuple[State, tuple[Even
 
 
 def _fall_back(state: State, error: KubeError) -> State:
-    if not isinstance(error, PASSING):
+    # An internal error that the stream itself tells is of the events behind our version: etcd has compacted one that
+    # the API server needs ("etcd event received with PrevKv=nil"), and says so again for ever from the same place.
+    if not isinstance(error, PASSING) or (isinstance(state, Watching) and isinstance(error, InternalError)):
         return Empty()
     return Listed(state.version) if isinstance(state, Watching) else state
 

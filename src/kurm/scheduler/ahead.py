@@ -7,7 +7,7 @@ bound there, so a lost write and a new slurmd pod are healed by the next look.
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
@@ -37,6 +37,9 @@ three times as long until its pod's first container runs (docs/design/start-gate
 KEPT = 24 * 3600.0
 """Seconds for which a pod stays recorded that has vanished without its kubelet's word. It does no harm: where its
 cgroup is gone the gate does not wait."""
+GHOSTS = 1000
+"""Most of such pods that stay recorded on a node, the latest: a record is 60 bytes or more, and all annotations of an
+object are 256 KiB at most. Beyond that no pod of the node could be recorded any more."""
 
 
 class Ahead:
@@ -67,11 +70,14 @@ class Ahead:
         self._queue.add(node, after=self._next.get(node, 0.0) - self._now())
 
     def arriving(self, pod: Pod) -> float:
-        """Return for how many seconds more a node may not know of a pod that it was told of."""
-        if not self._pool.slurmd(pod.spec.node_name):
+        """Return for how many seconds more a node may not know of a pod that it was told of, or is being told of."""
+        node, uid = pod.spec.node_name, pod.metadata.uid
+        if not self._pool.slurmd(node):
             return 0.0
-        since = self._acknowledged.get(pod.metadata.uid)
-        return 0.0 if since is None else max(since + ARRIVES - self._now(), 0.0)
+        since = self._acknowledged.get(uid)
+        if since is None:
+            return 0.0 if GATE + uid in self._recorded(node) else ARRIVES
+        return max(since + ARRIVES - self._now(), 0.0)
 
     async def run(self) -> None:
         """Write; never ends, cancel it."""
@@ -102,11 +108,9 @@ class Ahead:
         for pod in self._pool.slurmd(node):
             if pod.over:
                 continue
-            uid = pod.metadata.uid
-            said = self._written.get(uid)
-            has = said if said is not None else _records(pod)
+            uid, has = pod.metadata.uid, self._said(pod)
             changed: dict[str, str | None] = {key: value for key, value in wanted.items() if has.get(key) != value}
-            changed |= {key: None for key in has if key not in wanted and self._forgets(node, key, has[key])}
+            changed.update({key: None for key in has if key not in wanted and self._forgets(node, key, has[key])})
             if not changed:
                 continue
             body = {"metadata": {"uid": uid, "annotations": changed}}
@@ -117,6 +121,15 @@ class Ahead:
                 raise
             self._written[uid] = {key: value for key, value in (has | changed).items() if value is not None}
             self._acknowledge(key.removeprefix(GATE) for key, value in changed.items() if value is not None)
+
+    def _said(self, slurmd: Pod) -> dict[str, str]:
+        """Return what a slurmd pod says: by our last write, or else by itself."""
+        said = self._written.get(slurmd.metadata.uid)
+        return said if said is not None else _records(slurmd)
+
+    def _recorded(self, node: str) -> Mapping[str, str]:
+        """Return what is recorded on a node."""
+        return {key: value for pod in self._pool.slurmd(node) for key, value in self._said(pod).items()}
 
     def _space(self, node: str) -> None:
         now = self._now()
@@ -135,19 +148,23 @@ class Ahead:
     def _wanted(self, node: str) -> dict[str, str]:
         now, found = self._now(), {}
         for uid, (value, until) in list(self._ghosts.get(node, {}).items()):
-            if until > now:
+            if until > now and uid not in self._gone:
                 found[GATE + uid] = value
             else:
-                del self._ghosts[node][uid]
+                self._drop_ghost(node, uid)
         for pod in self._binding.on(node):
-            found[GATE + pod.metadata.uid] = self._value(pod, node)
+            if value := self._value(pod, node):
+                found[GATE + pod.metadata.uid] = value
         return found
 
     def _value(self, pod: Pod, node: str) -> str:
+        """Return what is to be recorded of a pod; empty for one that has no job, and none that was recorded."""
         uid, job = pod.metadata.uid, self._binding.where(pod).job
         if not job:  # somebody else has bound it: only Slurm knows
             jobs = self._ledger.jobs(self._owners.of(uid)) or ()
             job = next((one.id for one in jobs if node in one.hosts), 0)
+        if not job:  # nor does Slurm (yet): what was known of it before, maybe by another process, is not less true
+            return self._recorded(node).get(GATE + uid, "")
         size = self._sizes.get(uid)
         if size is None:
             found = size_of(pod)
@@ -164,30 +181,48 @@ class Ahead:
     def _forgets(self, node: str, key: str, value: str) -> bool:
         """Whether a record of a pod that is not on a node (any more) may go: only if its end is known for sure."""
         uid = key.removeprefix(GATE)
-        if uid in self._gone:
-            return True
-        ghosts = self._ghosts.setdefault(node, {})
+        if uid in self._gone or any(pod.spec.node_name != node for pod in self._pool.pods.by("uid", uid)):
+            return True  # it has ended, or is not here: nobody could bind it
+        ghosts = self._ghosts.get(node, {})
         if uid in ghosts:
             return ghosts[uid][1] <= self._now()
-        ghosts[uid] = value, self._now() + KEPT
+        if len(ghosts) >= GHOSTS:
+            return True
+        self._keep_ghost(node, uid, value)
         return False
+
+    def _keep_ghost(self, node: str, uid: str, value: str) -> None:
+        """Keep the record of a pod that has vanished without a word, and of others as many as there is room for."""
+        ghosts = self._ghosts.setdefault(node, {})
+        ghosts[uid] = value, self._now() + KEPT
+        if len(ghosts) > GHOSTS:
+            log.warning("too many pods have vanished without their kubelet's word; the oldest is forgotten", node=node)
+            del ghosts[next(iter(ghosts))]
+
+    def _drop_ghost(self, node: str, uid: str) -> None:
+        ghosts = self._ghosts[node]
+        del ghosts[uid]
+        if not ghosts:
+            del self._ghosts[node]
 
     def _heed(self, change: Change[Pod]) -> None:
         pod = change.new or change.old
-        if pod is None or not pod.spec.node_name or not self._pool.slurmd(pod.spec.node_name):
+        if pod is None or not pod.spec.node_name:
             return
         node, uid = pod.spec.node_name, pod.metadata.uid
         if change.new is not None and not pod.over:
-            if change.old is None or not change.old.spec.node_name:
+            if (change.old is None or not change.old.spec.node_name) and self._pool.slurmd(node):
                 self._add(node)
+            return
+        if not (self._pool.owns(node) or self._pool.slurmd(node)):  # slurmd's pod may just be replaced
             return
         self._acknowledged.pop(uid, None)
         if pod.over:
             self._gone[uid] = None
             while len(self._gone) > GONE:
                 del self._gone[next(iter(self._gone))]
-        elif pod.spec.scheduler_name == self._pool.scheduler or is_guest(pod):
-            self._ghosts.setdefault(node, {})[uid] = self._value(pod, node), self._now() + KEPT
+        elif (pod.spec.scheduler_name == self._pool.scheduler or is_guest(pod)) and (value := self._value(pod, node)):
+            self._keep_ghost(node, uid, value)
         self._sizes.pop(uid, None)
         self._add(node)
 

@@ -102,6 +102,7 @@ class Binding:
         known = self._known.pop(uid, None)
         if known is not None:
             self._arrived(uid, known.node)
+            self.ahead(known.node)
         if found is None or found.metadata.uid != uid or not found.spec.node_name:
             self.unbound(pod)
             return False

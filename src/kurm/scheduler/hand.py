@@ -171,9 +171,12 @@ class Hand:
 
     async def _amend(self, case: Case, job: int) -> bool:
         if case.wish is not None:
+            resized = self.sight.resized(case.owner, case.wish)
             self.sight.asked(case.owner, case.wish)
             try:
-                await allocations.amend(self.slurm, job, case.wish.request, excluded=case.wish.excluded)
+                await allocations.amend(
+                    self.slurm, job, case.wish.request, excluded=case.wish.excluded, resized=resized
+                )
             except NotFound:  # it was cancelled
                 return True
             except PASSING:
@@ -182,7 +185,8 @@ class Hand:
                 log.debug("a queued job is not amended", owner=case.owner, job=job, why=str(error))
                 self.ledger.unsure(case.owner)
                 return True
-            self.ledger.amended(job, case.wish.request.gres)
+            if case.wish.request.gres:
+                self.ledger.amended(job, case.wish.request.gres)
         return True
 
     def _made(self, owner: str, wish: Wish, job: int, phase: Phase, *, epoch: str, host: str = "") -> bool:
@@ -243,6 +247,8 @@ class Hand:
     async def _pin(self, case: Case, act: Pin) -> bool:
         epoch = self.ledger.epoch
         wishes = self.prospects.held(case.members, act.node) if case.members is not None else ()
+        if case.members is not None and case.members.foreign and act.node not in case.seen.taken:
+            wishes = wishes[:1]  # whose GRES it has may just be ending
         if not wishes:
             return False
         try:

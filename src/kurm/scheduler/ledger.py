@@ -272,9 +272,11 @@ class Ledger:
         changed = {owner for owner, since in self._unsure.items() if since <= begun}
         self._unsure = {owner: since for owner, since in self._unsure.items() if since > begun}
         changed |= self._drop_all_but(listed, begun)
+        older = set[int]()  # than what we did or heard of them since
         for job, one in listed.items():
             before = self._entries.get(job)
             if self._over.get(job, float("-inf")) >= begun or (before and before.noted_at >= begun):
+                older.add(job)
                 continue
             if before is not None and before.epoch == self.epoch and self._listed.get(job) == hash(one):
                 continue
@@ -286,7 +288,7 @@ class Ledger:
             self._put(entry)
             if before is not None and before.job.phase is Phase.QUEUED and entry.job.phase is Phase.RUNNING:
                 self._started(entry.job)
-        self._listed = {job: hash(one) for job, one in listed.items()}
+        self._listed = {job: hash(one) for job, one in listed.items() if job not in older}
         self._over = {job: since for job, since in self._over.items() if since >= begun}
         # While Slurm was away its owners were looked at in vain, also those whose last job has ended meanwhile.
         for owner in {*changed, *self._owners, *self._ended} if first or away else changed:

@@ -127,8 +127,8 @@ class Owners:
         if change.old is not None:
             if self._homeless:
                 self._no_longer_homeless(change.old)
-            if _regrouped(change.old, pod):
-                self._drop(uid)  # from where it was; it holds nothing there
+            if _regrouped(change.old, pod) or self._astray(change.old, pod):
+                self._drop(uid)  # from where it was: it is filed anew
         if change.new is None:
             self._vanished(pod)
             return
@@ -137,6 +137,13 @@ class Owners:
             self._members[owner].pods[uid] = pod
             if change.old is None or _differ(change.old, pod):
                 self._look_at(owner)
+
+    def _astray(self, old: Pod, new: Pod) -> bool:
+        """Whether a pod comes back bound for another owner than it belongs to by now: it was changed meanwhile."""
+        if old.spec.node_name or not new.spec.node_name:
+            return False
+        bound_by, owner = new.metadata.annotations.get(ALLOCATION), self._of.get(new.metadata.uid)
+        return bound_by is not None and owner is not None and owner != bound_by
 
     def _heed_node(self, change: Change[Node]) -> None:
         """Have those looked at whose pods are on a node that has fallen silent, or is back: no pod says so."""
@@ -162,7 +169,12 @@ class Owners:
         members = self._members.get(owner)
         if members is None:
             return
-        size = job.spec.parallelism if starts_at_once(job.spec) else members.owner.size
+        if not starts_at_once(job.spec):
+            for pod in [pod for pod in members.pods.values() if not (pod.spec.node_name or pod.over)]:
+                self._drop(pod.metadata.uid)
+                self._heed(Change(pod.key, None, pod), foreign=False)
+            return
+        size = job.spec.parallelism
         now = replace(members.owner, size=size), finished(job.status)
         if now != (members.owner, members.finished):
             members.owner, members.finished = now
@@ -199,9 +211,9 @@ class Owners:
         return found.id
 
     def _enrol(self, new: Members) -> None:
-        """Have an owner with these traits; those of pods that have ended, or of whom little is known, do not count."""
+        """Have an owner with these traits, the latest that are said; but while pods are bound, those of these pods."""
         known = self._members.setdefault(new.owner.id, new)
-        if known.owner.size == UNKNOWN or all(pod.over for pod in known.pods.values()):
+        if known.owner.size == UNKNOWN or not any(pod.spec.node_name and not pod.over for pod in known.pods.values()):
             known.owner, known.finished, known.problem = new.owner, new.finished, new.problem
 
     def _vanished(self, pod: Pod) -> None:

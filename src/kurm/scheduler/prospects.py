@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from kurm.domain.asks import Ask, RefusedError, held
 from kurm.domain.gangs import gather
 from kurm.domain.jobrequest import JobRequest
@@ -88,16 +90,19 @@ class Prospects:
             return ()
         pod = next((pod for pod in there if pod.spec.node_name), there[0])
         ask = held(pod)
-        if not (members.foreign or members.problem):
+        if members.foreign:  # what it says to Slurm was said to nobody
+            ask = replace(ask, exclusive=False, constraint=structs.replace(ask.constraint, wishes=()))
+        elif not members.problem:
             with contextlib.suppress(RefusedError):
                 ask = self._terrain.rules.ask(pod)
         name, signature = owner.job_name, self._ledger.signature(owner.id)
         gres = self._terrain.placing.share(node, ask)
         whole = replace(ask.request(name, signature, slots=owner.size, gres=gres), constraint="")
-        less = replace(whole, account="", qos="", reservation="", licenses="")
+        less = replace(whole, account="", qos="")
+        least = replace(less, reservation="", licenses="")
         if members.foreign:
-            less = replace(whole, gres=())
-        return tuple(Wish(ask, request) for request in dict.fromkeys((whole, less)))
+            least = replace(whole, gres=())
+        return tuple(Wish(ask, request) for request in dict.fromkeys((whole, less, least)))
 
     def _runs(self, owner: str) -> bool:
         return any(job.phase is Phase.RUNNING for job in self._ledger.jobs(owner) or ())

@@ -71,6 +71,11 @@ class Sight:
         """Heed what an owner's job in the queue asks."""
         self._asked[owner] = _shape(wish), _now()
 
+    def resized(self, owner: str, wish: Wish) -> bool:
+        """Whether an owner's job in the queue was asked for with other slots; not if nobody knows."""
+        asked, _ = self._asked.get(owner, (None, 0.0))
+        return asked is not None and asked[2:] != _shape(wish)[2:]
+
     def avoid(self, owner: str, nodes: Iterable[str]) -> None:
         """Heed that an owner could not use nodes that Slurm has given it."""
         until = _now() + REFUSED_FOR

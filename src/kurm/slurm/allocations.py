@@ -59,18 +59,28 @@ async def submit(session: Session, request: JobRequest, *, excluded: str = "", d
 
 
 async def amend(
-    session: Session, job: int, request: JobRequest, *, excluded: str = "", deadline: float | None = None
+    session: Session,
+    job: int,
+    request: JobRequest,
+    *,
+    excluded: str = "",
+    resized: bool = False,
+    deadline: float | None = None,
 ) -> None:
-    """Change a queued job to what would be asked now: which nodes it shall not get, its GRES of each, its slots.
+    """Change a queued job to what would be asked now: which nodes it shall not get, its GRES of each; `resized`: slots.
 
-    It keeps its place in the queue. Raises NotFound for one that is no more; Busy or another ApiError for one that has
-    started.
+    It keeps its place in the queue. Raises NotFound for one that is no more. One that has started keeps what it has,
+    and most changes raise an ApiError then.
     """
-    body: dict[str, object] = {"excluded_nodes": [excluded] if excluded else []}
+    # A list without any would leave it as it was (26.05, _update_job): there has to be an empty one.
+    body: dict[str, object] = {"excluded_nodes": [excluded]}
     if request.gres:
         body["tres_per_node"] = _gres(request)
-    if request.slots > 1:
-        body |= {"tasks": request.slots, "minimum_nodes": _least_nodes(request, request.slots)}
+    if resized:
+        # The most nodes, which is what it was or more, cannot be changed of a job that runs. The least alone can, and
+        # would take nodes away from it.
+        most = max(request.slots, 1)
+        body |= {"tasks": most, "minimum_nodes": _least_nodes(request, most), "maximum_nodes": most}
     await session.request(Answer, "POST", "job/{}", str(job), body=body, deadline=deadline)
 
 

@@ -4,7 +4,7 @@ import json
 
 from integration.apiserver import ApiServer
 from integration.cli.story import Json, Story, kurm
-from kurm.kube.resources import NODES, Key, Object
+from kurm.kube.resources import NODES, PODS, Key, Object
 
 LAB: Json = {"key": "lab", "value": "only", "effect": "NoSchedule"}
 
@@ -69,6 +69,24 @@ async def test_an_incomplete_gang_names_what_is_missing(story: Story, served: Ap
     assert f"It is one of 3 of gang {story.place}/trio, which are bound all or none; 2 of its pods are there." in lines
     assert "There: left, right" in lines
     assert "Missing: 1 more with the annotation slurm.kurm.dev/gang: trio" in lines
+
+
+async def test_a_bound_pod_was_not_refused_whatever_is_allowed_by_now(story: Story, served: ApiServer) -> None:
+    """Nor does it need its Job, which has gone before it: it says for whom it was bound."""
+    await with_scheduler(story)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0000-gone", "controller": True}
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    marks = {"kurm.dev/job": "12", "kurm.dev/slot": "0", "kurm.dev/allocation": "0000-gone"}
+    asked = {"batch.kubernetes.io/job-completion-index": "0", "slurm.kurm.dev/partition": "of-before"}
+    metadata = {"name": "train-0", "namespace": story.place, "annotations": marks | asked, "ownerReferences": [owner]}
+    spec = {"schedulerName": story.place, "nodeName": f"{story.prefix}n1", "containers": [container]}
+    await story.kube.create(PODS.of(Object), {"metadata": metadata, "spec": spec})
+    said = await kurm(served, "explain", "pod", "train-0", "-n", story.place)
+    lines = [line.strip() for line in said.out.splitlines()]
+    assert (said.code, said.err) == (0, "")
+    assert lines[1] == f"It is bound to {story.prefix}n1 by job 12, slot 0."
+    assert "cannot be placed" not in said.out
+    assert lines[-1] == "Slurm could not be asked for its job: no pod of slurmctld is ready"
 
 
 async def test_a_pod_of_another_scheduler_and_one_that_is_not_there(story: Story, served: ApiServer) -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from integration.scheduler.stage import Stage, until
-from kurm.kube.resources import PODS, Key
+from kurm.kube.resources import NODES, PODS, Key, Object
+from kurm.scheduler import sight
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -58,6 +59,23 @@ async def test_a_pod_with_a_gate_holds_nothing_until_that_is_gone(stage: Stage) 
         await until(lambda: stage.reason("gated"), "SlurmQueue")
         await stage.end(fillers[0])
         await until(lambda: stage.bound("gated"), 1)
+
+
+async def test_a_queued_pod_gets_a_node_that_may_be_used_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was the only one that was excluded, and nothing else becomes free."""
+    monkeypatch.setattr(sight, "AMENDED_FOR", 1.0)
+    cordoned, *others = stage.nodes
+    await stage.kube.patch(NODES.of(Object), Key("", cordoned), {"spec": {"unschedulable": True}})
+    async with stage.scheduler():
+        for number in range(len(others)):
+            await stage.pod(f"filler-{number}", cpu="4")
+        await until(lambda: stage.bound("filler-0", "filler-1"), 2)
+        await stage.pod("late")
+        await until(lambda: stage.reason("late"), "SlurmQueue")
+        (queued,) = (await stage.slurm("squeue", "-ah", "-t", "PD", "-o", "%i")).split()
+        await stage.kube.patch(NODES.of(Object), Key("", cordoned), {"spec": {"unschedulable": None}})
+        await until(lambda: stage.node_of("late"), cordoned)
+        assert (await stage.get("late")).metadata.annotations["kurm.dev/job"] == queued
 
 
 async def test_licences_are_as_many_as_slurm_has(stage: Stage) -> None:

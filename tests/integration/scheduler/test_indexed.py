@@ -140,3 +140,22 @@ async def test_annotations_that_are_mended_are_heeded(stage: Stage) -> None:
         await stage.kube.patch(PODS, Key(stage.place, "alone"), size)
         await until(lambda: stage.bound("alone"), 1)
         assert list(await stage.jobs()) == ["ring"]
+
+
+async def test_a_gang_that_waits_is_as_large_as_its_pods_say_now(stage: Stage) -> None:
+    """Their annotations are changed one after the other; a Job may stop to be a gang at all."""
+    async with stage.scheduler():
+        words = {"slurm.kurm.dev/gang": "ring", "slurm.kurm.dev/gang-size": "4"}
+        for name in ("ring-0", "ring-1"):
+            await stage.pod(name, annotations=words)
+        job = await made(stage)
+        await start(stage, job, 0)
+        for name in ("ring-0", "ring-1", NAMES[0]):
+            await until(lambda name=name: stage.reason(name), "GangIncomplete")  # type: ignore[misc]
+        for name in ("ring-0", "ring-1"):
+            size = {"metadata": {"annotations": {"slurm.kurm.dev/gang-size": "2"}}}
+            await stage.kube.patch(PODS, Key(stage.place, name), size)
+        await until(lambda: stage.bound("ring-0", "ring-1"), 2)
+        await resize(stage, 1)
+        await until(lambda: stage.bound(NAMES[0]), 1)
+        assert sorted(await stage.jobs()) == ["ring", NAMES[0]]

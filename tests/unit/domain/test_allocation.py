@@ -268,6 +268,20 @@ def test_the_pods_of_a_gang_go_where_their_volumes_are() -> None:
     assert decide(replace(GRANTED, pods=nobody)) == [Cancel(7, words, avoid=("n1",))]
 
 
+def test_a_pod_stays_where_its_volume_is_being_made() -> None:
+    """When that of another one of its gang is there, and that one can go to fewer nodes than before."""
+    slots = {"n1": 1, "n2": 1, "n3": 1}
+    granted = replace(GRANTED, jobs=(Job(7, Phase.RUNNING, tuple(slots), slots),))
+    begun = [Making(7, node, since=0.0) for node in slots]
+    pods = tuple(Pod(name, claims="data", making=making) for name, making in zip("abc", begun, strict=True))
+    made = (*pods[:2], replace(pods[2], claims="", beyond=frozenset({"n2"})))
+    told = decide(replace(granted, pods=made))
+    assert {type(step) for step in told} == {Tell, Wait}
+    done = tuple(replace(pod, claims="") for pod in made)
+    binds = [Bind("a", 7, "n1", 0), Bind("b", 7, "n2", 1), Bind("c", 7, "n3", 2)]
+    assert binds == sorted(decide(replace(granted, pods=done)), key=lambda bind: bind.pod)  # type: ignore[union-attr]
+
+
 def test_a_gang_that_is_not_whole_in_time_is_undone() -> None:
     """Bound pods end, then the job; whoever replaces them waits for a new one."""
     bound = (Pod("a", "n1", 7, "e", rank=0), Pod("b", "n1", 7, "e", rank=1))

@@ -166,6 +166,10 @@ def test_a_bound_pod_holds_what_its_own_node_has(number: int) -> None:
     sized = Resources(1000, GIB, 0, 1, (("nvidia.com/gpu", number),))
     for ask in (replace(PLAIN, constraint=asked), replace(PLAIN, resources=sized)):
         assert [placing.share(node, ask) for node in ("n1", "n2", "n3", "n4")] == [("gpu:8",), ("gpu:4",), (), ()]
+    typed = replace(PLAIN, constraint=Constraint(wishes=(Wish("", "gpu", "h100"),)), resources=sized)
+    assert placing.share("n1", typed) == ("gpu:h100:8",)  # said by an annotation, as of one that is refused by now
+    renamed = replace(PLAIN, constraint=Constraint(wishes=(Wish("nvidia.com/gpu", "accel"),)), resources=sized)
+    assert placing.share("n1", renamed) == ("gpu:8",)  # the NodeSet's word for it is another one by now
     assert placing.refusal(replace(PLAIN, constraint=asked), "n1", gres=["gpu:8"]) == ""
     if number <= 4:
         said = placing.refusal(replace(PLAIN, constraint=asked), "n1", gres=["gpu:4"])

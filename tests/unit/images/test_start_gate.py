@@ -6,7 +6,22 @@ import pytest
 import start_gate
 from hypothesis import given
 from hypothesis import strategies as some
-from start_gate import EVERYTHING, Cgroups, Gate, Job, Node, Record, alive, answered, left_of, named, overlap, wait
+from start_gate import (
+    EVERYTHING,
+    Cgroups,
+    Gate,
+    Job,
+    Node,
+    Record,
+    Said,
+    alive,
+    answered,
+    left_of,
+    named,
+    overlap,
+    share,
+    wait,
+)
 
 OWN = "478a90ed-5978-49ab-9b5e-8278a685a8e5"
 POD = "b5e03999-5e54-442e-b3b6-30722bf73647"
@@ -118,7 +133,7 @@ def test_a_pod_runs_while_its_cgroup_has_processes(tmp_path: Path, layout: str, 
     pod = put(POD, quality)
     put("b5e03999-5e54-442e-b3b6-30722bf73648", quality)
     seen = Cgroups(tmp_path, own.format(own=f"/{cgroup(OWN, ours)}"))
-    assert (seen.seen, seen.running(POD)) == (True, True)
+    assert (seen.seen, seen.running(POD, "another")) == (True, {POD})
     (pod / file).write_text(none_run)
     assert not seen.running(POD)
     (pod / file).unlink()
@@ -133,53 +148,93 @@ def test_a_cluster_within_a_pod_has_its_own_pods(tmp_path: Path) -> None:
     inner.mkdir(parents=True)
     (inner.parent / "pids.current").write_text("1\n")
     seen = Cgroups(tmp_path, f"8:pids:/{inner.relative_to(tmp_path / 'pids')}")
-    assert (seen.seen, seen.running(POD), seen.running(OWN)) == (True, False, True)
+    assert (seen.seen, seen.running(POD, OWN)) == (True, {OWN})
 
 
 @pytest.mark.parametrize("own", ["", "0::/", "0::/kubepods/besteffort/c1", f"0::/kubepods/pod{OWN}/c1"])
 def test_who_does_not_see_itself_sees_nobody(tmp_path: Path, own: str) -> None:
     """Without the node's cgroups every recorded pod counts as running."""
-    assert (Cgroups(tmp_path, own).seen, Cgroups(tmp_path, own).running(POD)) == (False, True)
+    assert (Cgroups(tmp_path, own).seen, Cgroups(tmp_path, own).running(POD)) == (False, {POD})
 
 
-def job(number: int, name: str = "shop/web-1.b5e03999", user: str = "slurm(401)", state: str = "RUNNING") -> str:
+def job(
+    number: int,
+    name: str = "shop/web-1.b5e03999",
+    user: str = "slurm(401)",
+    state: str = "RUNNING",
+    comment: str = "(null)",
+) -> str:
     """Return scontrol's line for a job, after its prompt and its echo of the command."""
     about = f"JobId={number} JobName={name} UserId={user} GroupId=slurm(401) MCS_label=N/A QOS=normal"
-    return f"scontrol: show job {number}\n{about} JobState={state} Reason=None Command=(null)\n"
+    return f"scontrol: show job {number}\n{about} JobState={state} Reason=None Command=(null) Comment={comment}\n"
+
+
+UNKNOWN = "slurm_load_jobs error: Invalid job id specified\n"
 
 
 def test_an_answer_is_one_for_every_job() -> None:
     """Jobs that slurmctld does not know are missing; an answer with a hole is none."""
-    unknown = "scontrol: show job 5\nslurm_load_jobs error: Invalid job id specified\n"
-    web = Job("shop/web-1.b5e03999", "slurm", "RUNNING")
-    assert answered({4, 5}, job(4) + unknown + "scontrol: ") == {4: web}
-    assert answered({4, 5}, job(4)) is None
-    assert answered({4}, "slurm_load_jobs error: Unable to contact slurm controller (connect failure)") is None
+    web = Job("shop/web-1.b5e03999", "RUNNING")
+    assert answered({4, 5}, Said(job(4) + "scontrol: show job 5\nscontrol: ", UNKNOWN)) == {4: web}
+    assert answered({4, 5}, Said(job(4), "")) is None
+    away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+    assert answered({4}, Said("", away)) is None
     assert answered({4}, None) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Invalid job id specified",
+        UNKNOWN.strip(),
+        "x UserId=ada(1) JobState=CANCELLED",
+        "x\u2028JobId=5 JobName=shop/b.1 UserId=slurm(401) QOS=normal JobState=RUNNING",
+        "x\x85JobId=5 JobName=shop/b.1 UserId=slurm(401) QOS=normal JobState=RUNNING",
+    ],
+)
+def test_what_a_tenant_writes_decides_nothing(text: str) -> None:
+    """A pod's comment is its job's: neither this pod nor another is alive, or dead, or unknown by it."""
+    web = Job("shop/web-1.b5e03999", "RUNNING")
+    assert answered({4, 5}, Said(job(4, comment=text), UNKNOWN)) == {4: web}
+    assert answered({4, 5}, Said(job(4, comment=text), "")) is None
+    ended = answered({4}, Said(job(4, state="CANCELLED", comment=text), ""))
+    assert ended == {4: Job("shop/web-1.b5e03999", "CANCELLED")}
+
+
+@pytest.mark.parametrize("name", ["mine", "x UserId=slurm(401) JobState=RUNNING", "Invalid job id specified"])
+def test_a_users_job_is_no_pods(name: str) -> None:
+    """It may have the number of one that slurmctld has forgotten, and call itself what it likes."""
+    assert answered({9}, Said(job(9, name, "ada(10001)"), "")) == {9: Job()}
 
 
 def test_tasks_of_an_array_are_not_taken_for_one_another() -> None:
     """The number of an array's last task is that of the whole array, of which scontrol shows all."""
-    assert answered({7}, job(7, "a", "ada(10001)") + job(6, "a", "ada(10001)", "PENDING")) == {
-        7: Job("a", "ada", "RUNNING")
-    }
+    told = Said(job(7, "a", "ada(10001)") + job(6, "a", "ada(10001)", "PENDING"), "")
+    assert answered({7}, told) == {7: Job()}
 
 
 @pytest.mark.parametrize(
     ("known", "lives"),
     [
-        (Job("shop/web-1.b5e03999", "slurm", "RUNNING"), True),
-        (Job("shop/web-1.b5e03999", "slurm", "COMPLETING"), True),
-        (Job("shop/web-1.b5e03999", "slurm", "SUSPENDED"), False),
-        (Job("shop/web-1.b5e03999", "slurm", "PENDING"), False),
-        (Job("shop/web-1.b5e03999", "slurm", "CANCELLED"), False),
-        (Job("mine", "ada", "RUNNING"), False),
+        (Job("shop/web-1.b5e03999", "RUNNING"), True),
+        (Job("shop/web-1.b5e03999", "COMPLETING"), True),
+        (Job("shop/web-1.b5e03999", "SUSPENDED"), False),
+        (Job("shop/web-1.b5e03999", "PENDING"), False),
+        (Job("shop/web-1.b5e03999", "CANCELLED"), False),
+        (Job(), False),
         (None, False),
     ],
 )
 def test_a_share_is_a_pods_own_while_its_job_has_resources(known: Job | None, lives: bool) -> None:  # noqa: FBT001 - a column
     """A suspended job's CPUs are sold again; a user's job that got the number of a forgotten one is none of a pod's."""
     assert alive(HELD, {9: known} if known else {}) == lives
+
+
+def test_of_a_suspended_job_only_the_cpus_are_sold_again() -> None:
+    """Its memory stays its own, so a job beside it waits for CPUs alone."""
+    suspended = {9: Job("shop/web-1.b5e03999", "SUSPENDED")}
+    assert share(HELD, suspended) == HELD._replace(memory=0)
+    assert share(HELD, {}) == HELD
 
 
 NODE = (
@@ -216,34 +271,44 @@ def test_a_gpu_that_is_given_out_again_is_an_overlap() -> None:
 
 def test_a_pod_is_called_by_its_name_where_slurm_remembers_it() -> None:
     """A single pod's job has its name and UID, a gang's has the gang's; a user's job may call itself what it likes."""
-    jobs = {9: Job("shop/web-1.b5e03999", "slurm", "CANCELLED")}
+    jobs = {9: Job("shop/web-1.b5e03999", "CANCELLED")}
     assert named(HELD, jobs) == f"pod shop/web-1 ({POD})"
-    assert named(HELD, {9: Job("shop/train.11111111", "slurm", "CANCELLED")}) == f"pod {POD} of shop/train"
-    assert named(HELD, {9: Job("shop/web-1.b5e03999", "ada", "RUNNING")}) == named(HELD, {}) == f"pod {POD}"
+    assert named(HELD, {9: Job("shop/train.11111111", "CANCELLED")}) == f"pod {POD} of shop/train"
+    assert named(HELD, {9: Job()}) == named(HELD, {}) == f"pod {POD}"
 
 
 SCONTROL = """#!/bin/sh
 # Answers from files: jobs from `job-N`, the node from `node`; what is changed is appended to `done`. A file `away`
 # is a slurmctld that does not answer.
 cd "${0%/*}"
-[ -e away ] && { echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"; exit 1; }
+[ -e away ] && { echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
 case "$*" in
 *"show node n1") cat node;;
 update*) printf '%s\\n' "$*" >>done;;
 *) while read -r _ _ number; do
-     cat "job-$number" 2>&- || echo "slurm_load_jobs error: Invalid job id specified"
+     if [ "$number" = 0 ]; then cat job-*
+     else cat "job-$number" 2>&- || echo "slurm_load_jobs error: Invalid job id specified" >&2
+     fi
    done;;
 esac
+"""
+SQUEUE = """#!/bin/sh
+# Answers for job 12 from the file `state`, and not if slurmctld is away.
+cd "${0%/*}"
+[ -e away ] && { echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
+[ -s state ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+case " $* " in *" --jobs=12 "*"--Format=JobID:20,State:30 ") printf '%-20s%-30s\\n' 11 PENDING 12 "$(cat state)";; esac
 """
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a node where job 12 starts: pod 9's job has ended, all CPUs are given out, and it runs."""
-    (tmp_path / "scontrol").write_text(SCONTROL)
-    (tmp_path / "scontrol").chmod(0o755)
+    for name, script in (("scontrol", SCONTROL), ("squeue", SQUEUE)):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    (tmp_path / "job-12").write_text(job(12, "wrap", "ada(10001)"))
+    (tmp_path / "state").write_text("RUNNING")
     (tmp_path / "job-9").write_text(job(9, state="CANCELLED"))
     (tmp_path / "node").write_text(NODE.format(gpus=0, state="MIXED"))
     (tmp_path / "annotations").write_text(f'gate.kurm.dev/{POD}="9,2,1000"\n')
@@ -272,8 +337,8 @@ def test_a_job_waits_for_a_pod_that_leaves_and_starts_when_it_is_gone(here: Path
     [
         ("job-9", job(9)),
         ("node", NODE.format(gpus=0, state="MIXED").replace("CPUAlloc=3", "CPUAlloc=2")),
-        ("job-12", job(12, "wrap", "ada(10001)", "COMPLETING")),
-        ("job-12", "slurm_load_jobs error: Invalid job id specified\n"),
+        ("state", "COMPLETING"),
+        ("state", ""),
         ("annotations", 'kubernetes.io/config.source="api"\n'),
     ],
     ids=["its job lives", "there is room for both", "we were cancelled", "we were forgotten", "it is not recorded"],
@@ -282,6 +347,16 @@ def test_a_job_that_need_not_wait_starts_at_once(here: Path, file: str, text: st
     """Though a pod still runs."""
     (here / file).write_text(text)
     assert wait(gate(here)) == 0
+
+
+def test_a_pod_of_which_no_job_is_known_has_no_share(here: Path) -> None:
+    """What is written of it says no number: scontrol would show all jobs for 0, and no answer would come of that."""
+    (here / "annotations").write_text(f'gate.kurm.dev/{POD}="0,1,1000"\n')
+    assert wait(gate(here)) == 0  # a CPU is free
+    (here / "annotations").write_text(f'gate.kurm.dev/{POD}="0,2,1000"\n')
+    one = gate(here)
+    assert one.held()
+    assert one.why == f"pod {POD}: it still runs, and has no Slurm job"
 
 
 def test_a_job_waits_while_slurmctld_is_away(here: Path) -> None:

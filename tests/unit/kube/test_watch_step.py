@@ -92,7 +92,8 @@ EDGES: list[tuple[str, State, Stimulus[Object], State, tuple[Event[Object], ...]
     ("410 at its opening", Listed("9"), Failed(Gone(REFUSED)), Empty(), ()),
     ("410 for a page's token", Listing("t"), Failed(Gone(REFUSED)), Empty(), ()),
     ("429 passes", Listed("9"), Failed(TooManyRequests(REFUSED)), Listed("9"), ()),
-    ("500 inside the stream passes", Watching("9"), Failed(InternalError(REFUSED)), Listed("9"), ()),
+    ("500 at its opening passes", Listed("9"), Failed(InternalError(REFUSED)), Listed("9"), ()),
+    ("500 inside the stream comes again from there", Watching("9"), Failed(InternalError(REFUSED)), Empty(), ()),
     ("403 begins again", Watching("9"), Failed(Forbidden(REFUSED)), Empty(), ()),
     ("404 begins again", Listed("9"), Failed(NotFound(REFUSED)), Empty(), ()),
 ]

@@ -173,6 +173,19 @@ async def test_what_a_queued_job_asks_is_known_by_the_list_or_by_ourselves() -> 
     assert [entry.gres for job in (1,) if (entry := made.entry(job))] == [("gpu:h100:8",)]
 
 
+async def test_what_a_list_was_too_old_to_tell_a_later_one_tells() -> None:
+    """Though both say the same: the start of a job that was amended meanwhile, and of which no hint came."""
+    made, _ = ledger((1, "a", "PENDING"))
+    begun = now()
+    await asyncio.sleep(1)
+    made.amended(1, ("gpu:8",))
+    made.replace(listed((1, "a", "RUNNING")), begun)
+    assert states(made, "a") == [(1, Phase.QUEUED)]
+    await asyncio.sleep(1)
+    made.replace(listed((1, "a", "RUNNING")), now())
+    assert states(made, "a") == [(1, Phase.RUNNING)]
+
+
 async def test_a_withdrawn_job_is_remembered_until_there_is_another() -> None:
     """Somebody has cancelled it in the queue: it is not to come back at once."""
     made, _ = ledger((1, "a", "PENDING"))
