@@ -287,7 +287,8 @@ class Gate:
 
     def _reason(self, running: list[Record]) -> str:
         """Return why the job waits for these pods, or nothing if it need not."""
-        known, mine = jobs(pod.job for pod in running if pod.job != self.job), state_of(self.job)
+        mine = state_of(self.job)
+        known = jobs(pod.job for pod in running if pod.job != self.job) if mine is not None else None
         if known is None or mine is None:
             unknown = f"{self._all(running)}: it still runs, and slurmctld does not say whether its job has ended"
             return self.why or unknown

@@ -123,6 +123,14 @@ class Occupancy:
         taken = next((port for port in ports if used and used.clash(port)), None)
         return f"host port {taken.host_port}/{taken.protocol} is taken on {node}" if taken else ""
 
+    def where(self, uids: Iterable[str]) -> Mapping[str, list[str]]:
+        """Return by node which of these pods have been put there."""
+        found: dict[str, list[str]] = {}
+        for uid in uids:
+            if (pod := self._pods.get(uid)) is not None:
+                found.setdefault(pod.node, []).append(uid)
+        return found
+
     def most(self, nodes: Iterable[str], resources: Resources, limit: int) -> int:
         """Return how many such pods fit on the best of these nodes beside the pods that stay; `limit` is enough."""
         best = 0

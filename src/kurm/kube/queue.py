@@ -37,7 +37,8 @@ class Queue(Generic[K]):
         self._takers: deque[asyncio.Future[None]] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._rings_at = 0.0
         self._serial = 0
         self.closed = False
 
@@ -155,11 +156,13 @@ class Queue(Generic[K]):
             self._timer.cancel()
             self._timer = None
         if self._alarms:
-            self._timer = asyncio.get_running_loop().call_at(self._alarms[0][0], self._ring)
+            self._rings_at = self._alarms[0][0]
+            self._timer = asyncio.get_running_loop().call_at(self._rings_at, self._ring)
 
     def _ring(self) -> None:
-        # The loop may ring a clock tick early; what is due by our own timer is due.
-        now = max(self._now(), self._timer.when() if self._timer else 0.0)
+        # The loop may ring a clock tick early, uvloop half a millisecond; what is due by our own timer is due. The
+        # handle is not to be asked for the moment: of what is due within that uvloop returns one that has none.
+        now = max(self._now(), self._rings_at)
         while self._alarms and self._alarms[0][0] <= now:
             due, _, key = heapq.heappop(self._alarms)
             if self._later.get(key) == due:

@@ -242,7 +242,7 @@ class Hand:
         if not self.volumes.needs(pod).terms:
             return True
         wish = self.sight.wish_of(case)
-        return wish is not None and not self.prospects.refusal(wish, [pod], node)
+        return wish is not None and not self.prospects.refusals(wish, [pod], {node: 1})
 
     async def _pin(self, case: Case, act: Pin) -> bool:
         epoch = self.ledger.epoch

@@ -128,17 +128,26 @@ class Prospects:
             text = self._texts[found.version] = ",".join(compress(self._terrain.placing.excluded(found)))
         return text
 
-    def refusal(
-        self, wish: Wish, pods: Collection[Pod], node: str, slots: int = 1, gres: Collection[str] | None = None
-    ) -> str:
-        """Return why so many of these pods must not be bound to a node that Slurm has granted, empty if they may.
+    def refusals(
+        self,
+        wish: Wish,
+        pods: Sequence[Pod],
+        slots: Mapping[str, int],
+        gres: Mapping[str, Collection[str] | None] | None = None,
+    ) -> Mapping[str, str]:
+        """Return the granted nodes to which so many of these pods must not be bound, and why.
 
-        `gres`: what Slurm was asked for of it, None if that is not known.
-        Where a pod's own volumes can be reached counts if it is one alone; of several `beyond` tells.
+        `gres`: what Slurm was asked for of each, None if that is not known. Where a pod's own volumes can be reached
+        counts if it is one alone; of several `beyond` tells.
         """
-        terms = self.volumes.needs(next(iter(pods))).terms if len(pods) == 1 else ()
-        uids = [pod.metadata.uid for pod in pods]
-        return self._terrain.placing.refusal(wish.ask, node, uids=uids, volumes=terms, slots=slots, gres=gres)
+        placing, terms = self._terrain.placing, self.volumes.needs(pods[0]).terms if len(pods) == 1 else ()
+        counted = placing.occupancy.where(pod.metadata.uid for pod in pods)
+        found = {}
+        for node, number in slots.items():
+            asked, uids = gres.get(node) if gres else None, counted.get(node, ())
+            if why := placing.refusal(wish.ask, node, uids=uids, volumes=terms, slots=number, gres=asked):
+                found[node] = why
+        return found
 
     def room(self, wish: Wish) -> bool | None:
         """Return whether what an owner asks may start now; None if that will be known in a moment."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -170,7 +170,7 @@ class Sight:
 
     def _unfit(
         self, wish: Wish, waiting: list[Pod], pods: Iterable[owners.Pod], known: Iterable[Job]
-    ) -> dict[str, str]:
+    ) -> Mapping[str, str]:
         """Return the nodes that cannot take in the pods for which they have slots, and why."""
         free, gres = Counter[str](), dict[str, tuple[str, ...] | None]()
         for job in known:
@@ -178,12 +178,7 @@ class Sight:
             free.update(slots)
             gres |= dict.fromkeys(slots, entry.gres if entry is not None else None)
         free.subtract(Counter(one.node for one in pods if one.node))
-        found = {
-            node: self._prospects.refusal(wish, waiting, node, count, gres[node])
-            for node, count in free.items()
-            if count > 0
-        }
-        return {node: why for node, why in found.items() if why}
+        return self._prospects.refusals(wish, waiting, +free, gres)
 
     def _pod(self, pod: Pod, members: Members, hosts: Collection[str]) -> owners.Pod:
         where, volumes = self._binding.where(pod), self._prospects.volumes

@@ -5,6 +5,7 @@ import itertools
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -211,3 +212,18 @@ def test_no_key_is_lost_or_shared(steps: list[tuple[str, str, float]], workers: 
             queue.close()
 
     run_virtually(story())
+
+
+@pytest.mark.looptime(False)  # noqa: FBT003 - as looptime has it: uvloop has a clock of its own
+def test_a_key_comes_on_the_loop_of_the_daemons_too() -> None:
+    """Uvloop counts milliseconds: it rings early, and calls at once what is due in less than half of one."""
+
+    async def story() -> list[int]:
+        queue: Queue[int] = Queue()
+        for number in range(300):
+            queue.add(number, after=number * 0.00037)
+        async with asyncio.timeout(5):
+            return sorted([await queue.take() for _ in range(300)])
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert list(range(300)) == runner.run(story())
