@@ -102,6 +102,8 @@ class Leadership:
             if not lost:
                 await self._release()
             self._renewed_at = None
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError  # it came while the work was put down, and must not be taken for done
         if lost:
             raise LeadershipLost(f"lease {self.key}: not renewed in {self.terms.renew_within:g} s, or taken by another")
         working.result()

@@ -205,6 +205,27 @@ STEPS = st.tuples(
 )
 
 
+@pytest.mark.parametrize("after", [0.5, 1.5])
+def test_who_loses_can_be_ended_amid_it(after: float) -> None:
+    """While its work winds down a cancellation is not lost: whoever waits for its end would wait for ever."""
+
+    async def story() -> None:
+        async with candidates(1) as (one,):
+            one.winding_down = 2.0
+            one.begun = lambda: None
+            one.task = asyncio.create_task(one.live())
+            await asyncio.sleep(1)
+            one.api.down = True
+            while one.leadership.leads:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(after)
+            one.task.cancel()
+            done, _ = await asyncio.wait({one.task}, timeout=30)
+            assert done == {one.task}
+
+    run_virtually(story())
+
+
 @pytest.mark.timeout(300)  # cut off by the usual one, Hypothesis would take it for a failure and shrink it
 @given(st.lists(STEPS, min_size=5, max_size=25), st.sampled_from([0.0, 2.0]))
 @settings(max_examples=30)
