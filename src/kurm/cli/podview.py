@@ -73,7 +73,8 @@ class _Look:
             owner = owner or owner_of(self._pod, job.spec if job else None)
             wanted = _wanted(ask)
             gang = await self._gang(owner, ask, finished(job.status) if job else frozenset())
-            nodes = await self._nodes(ask, owner)
+            if not self._pod.spec.node_name:
+                nodes = await self._nodes(ask, owner)
         except RefusedError as error:
             refused = "" if self._pod.spec.node_name else str(error)  # one that is bound was not refused
         return Story(

@@ -363,7 +363,7 @@ def _free(seen: Snapshot, jobs: list[Job]) -> dict[int, tuple[int, str]]:
 
 
 def _slot_for(pod: Pod, left: Mapping[int, tuple[int, str]]) -> int | None:
-    """Return which of the slots that are left a pod gets: where its volume is being made, its rank's, or any."""
+    """Return which of the slots that are left a pod gets: its rank's, one where its volume is being made, or any."""
     making = (pod.making.job, pod.making.node) if pod.making is not None else None
     begun = (slot for slot, place in left.items() if place == making)
     own = (slot for slot in (pod.rank,) if slot in left)

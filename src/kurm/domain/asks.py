@@ -9,7 +9,7 @@ from kurm.domain.feasibility import Constraint, Wish
 from kurm.domain.jobrequest import UNLIMITED, JobRequest
 from kurm.domain.nodeset import NodeSetSpec
 from kurm.domain.partition import WITHOUT_ANY, Partition
-from kurm.domain.podresources import NOTHING, Resources, requests
+from kurm.domain.podresources import Resources, requests, size_of
 from kurm.domain.podspec import Pod, PodSpec, Port, host_ports, placing_key
 from kurm.domain.room import Shape
 from kurm.domain.schedulerspec import NamespaceRule, Scheduler
@@ -272,11 +272,7 @@ class Rules:
 
 def held(pod: Pod) -> Ask:
     """Return what a bound pod takes of its node, by itself: whether it may ask for that (still) is another matter."""
-    said = pod.metadata.annotations
-    try:
-        resources = requests(pod.spec)
-    except ValueError:  # no kubelet takes it in
-        resources = NOTHING
+    said, resources = pod.metadata.annotations, size_of(pod.spec)
     named = (_GRES.fullmatch(text) for text in said.get(f"{PREFIX}gres", "").split(","))
     return Ask(
         Constraint(

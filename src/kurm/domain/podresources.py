@@ -83,6 +83,14 @@ def requests(spec: PodSpec) -> Resources:
     return known
 
 
+def size_of(spec: PodSpec) -> Resources:
+    """Return what a pod takes; nothing for one whose quantities are none, which no kubelet takes in."""
+    try:
+        return requests(spec)
+    except ValueError:
+        return NOTHING
+
+
 _CACHED = 4096
 """Templates that are remembered: all of a cluster's at any time, more or less, at some 1 KB."""
 _cache: dict[bytes, Resources] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import structlog
 
 from kurm.domain import gres
-from kurm.domain.podresources import Resources
+from kurm.domain.podresources import Resources, size_of
 from kurm.kube.cache import Change
 from kurm.kube.errors import Conflict, KubeError, NotFound
 from kurm.kube.queue import Queue
@@ -22,7 +22,6 @@ from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.objects import GATE, OWN_PODS, Pod
 from kurm.scheduler.owners import Owners
 from kurm.scheduler.pool import Pool, is_guest
-from kurm.scheduler.terrain import size_of
 
 log = structlog.get_logger("kurm.scheduler")
 
@@ -167,7 +166,7 @@ class Ahead:
             return self._recorded(node).get(GATE + uid, "")
         size = self._sizes.get(uid)
         if size is None:
-            found = size_of(pod)
+            found = size_of(pod.spec)
             words = [str(found.cpus), str(found.mebibytes), *self._kinds(found)]
             size = self._sizes[uid] = sys.intern(",".join(words))
         return f"{job},{size}"

@@ -9,7 +9,7 @@ from kurm.domain import feasibility, gres
 from kurm.domain.asks import Rules
 from kurm.domain.noderecord import node_record
 from kurm.domain.placing import Placing
-from kurm.domain.podresources import NOTHING, Resources, requests
+from kurm.domain.podresources import NOTHING, Resources, size_of
 from kurm.domain.podspec import host_ports
 from kurm.domain.selection import Taint
 from kurm.kube.cache import Change
@@ -47,7 +47,7 @@ class Terrain:
     def count(self, pod: Pod, node: str) -> None:
         """Count a pod on a node, where it is or is just being bound."""
         stays = pod.spec.scheduler_name != self._pool.scheduler
-        self.placing.occupancy.put(pod.metadata.uid, node, size_of(pod), host_ports(pod.spec), stays=stays)
+        self.placing.occupancy.put(pod.metadata.uid, node, size_of(pod.spec), host_ports(pod.spec), stays=stays)
 
     def discount(self, pod: Pod) -> None:
         """Count a pod where it is, and no longer where it was to be bound and is not."""
@@ -131,14 +131,6 @@ class Terrain:
         if len(self._parts) >= PARTS:
             self._parts.clear()
         return cast("T", self._parts.setdefault(part, part))
-
-
-def size_of(pod: Pod) -> Resources:
-    """Return what a pod takes; nothing for one whose quantities are none, which no kubelet takes in."""
-    try:
-        return requests(pod.spec)
-    except ValueError:
-        return NOTHING
 
 
 def _resources(node: Node) -> Resources:

@@ -79,8 +79,8 @@ async def amend(
     if resized:
         # The most nodes, which is what it was or more, cannot be changed of a job that runs. The least alone can, and
         # would take nodes away from it.
-        most = max(request.slots, 1)
-        body |= {"tasks": most, "minimum_nodes": _least_nodes(request, most), "maximum_nodes": most}
+        slots = request.slots
+        body |= {"tasks": slots, "minimum_nodes": _least_nodes(request, slots), "maximum_nodes": slots}
     await session.request(Answer, "POST", "job/{}", str(job), body=body, deadline=deadline)
 
 

@@ -75,6 +75,17 @@ async def test_what_slurmctld_forgets_of_gpus_is_pinned_again(stage: Stage) -> N
         await until(lambda: stage.reason("two"), "SlurmQueue")
 
 
+async def queued_behind(stage: Stage) -> str:
+    """Fill a node with 2 GPUs and one with 4; return the job of a pod `late` that waits for the smaller one."""
+    await stage.pod("one", gpus=1)
+    await stage.pod("three", gpus=3)
+    await until(lambda: stage.bound("one", "three"), 2)
+    await stage.pod("late", gpus=1)
+    await until(lambda: stage.reason("late"), "SlurmQueue")
+    (queued,) = (await stage.slurm("squeue", "-ah", "-t", "PD", "-o", "%i")).split()
+    return queued
+
+
 async def test_a_pod_in_the_queue_may_have_a_node_with_another_number(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,12 +94,7 @@ async def test_a_pod_in_the_queue_may_have_a_node_with_another_number(
     small, large, _ = stage.nodes
     await stage.equip({small: 2, large: 4})
     async with stage.scheduler():
-        await stage.pod("one", gpus=1)
-        await stage.pod("three", gpus=3)
-        await until(lambda: stage.bound("one", "three"), 2)
-        await stage.pod("late", gpus=1)
-        await until(lambda: stage.reason("late"), "SlurmQueue")
-        (queued,) = (await stage.slurm("squeue", "-ah", "-t", "PD", "-o", "%i")).split()
+        queued = await queued_behind(stage)
         await stage.end("three")
         await until(lambda: stage.node_of("late"), large)
         assert (await stage.get("late")).metadata.annotations["kurm.dev/job"] == queued
@@ -100,12 +106,7 @@ async def test_a_grant_of_another_number_is_given_back(stage: Stage) -> None:
     small, large, _ = stage.nodes
     await stage.equip({small: 2, large: 4})
     async with stage.scheduler():
-        await stage.pod("one", gpus=1)
-        await stage.pod("three", gpus=3)
-        await until(lambda: stage.bound("one", "three"), 2)
-        await stage.pod("late", gpus=1)
-        await until(lambda: stage.reason("late"), "SlurmQueue")
-    (queued,) = (await stage.slurm("squeue", "-ah", "-t", "PD", "-o", "%i")).split()
+        queued = await queued_behind(stage)
     await stage.slurm("scontrol", "update", f"jobid={queued}", f"excnodelist={small}")
     await stage.scancel("three")
     await until(lambda: held(stage), {small: 2, large: 2})
