@@ -255,18 +255,18 @@ class FakeApi:
             if at < self.objects.compacted and at < self.objects.revision:
                 await answer.write(line("ERROR", Refusal(410, "Expired", "too old").body))
                 return
+            told_up_to = max(at, self.objects.revision)
             for event in [event for event in self.objects.history if event.revision > at]:
-                at = event.revision
                 if event.collection == target.collection and (told := seen(request, target, event)):
                     sent.append(told)
                     if await self._send(request, answer, told, sent):
                         return
+            at = told_up_to
             try:
                 async with asyncio.timeout(self.bookmarks_every):
                     await news.wait()
-            except TimeoutError:
-                await answer.write(line("BOOKMARK", {"metadata": {"resourceVersion": str(self.objects.revision)}}))
-                at = max(at, self.objects.revision)
+            except TimeoutError:  # never the newest revision: a change of this very moment was not told yet
+                await answer.write(line("BOOKMARK", {"metadata": {"resourceVersion": str(at)}}))
 
     async def _send(self, request: web.Request, answer: web.StreamResponse, told: Json, sent: Iterable[Json]) -> bool:
         """Send one event, or fail at it. Return whether the stream is over."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kurm.kube.cache import Cache, Change
@@ -289,6 +289,7 @@ async def take(api: FakeApi, what: str, argument: Any) -> None:
 
 
 @pytest.mark.timeout(300)  # cut off by the usual one, Hypothesis would take it for a failure and shrink it
+@example([("wait", 100.0)] * 3 + [("create", 1)])  # the change of the moment in which a bookmark is due
 @given(st.lists(STEPS, min_size=10, max_size=60))
 @settings(max_examples=100)
 def test_after_quiet_the_cache_equals_the_server(steps: list[tuple[str, Any]]) -> None:
