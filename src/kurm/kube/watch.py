@@ -267,7 +267,9 @@ class Lines:
         return [line for line in whole if line]
 
 
-BACKOFF = Backoff(first=0.5, most=30.0)
+# At most 5 s: a scheduler whose view is older than that cannot keep what it promises within ten (P1). Few processes
+# watch, and none on a node: a server that comes back has a request of each of their resources in 4 s.
+BACKOFF = Backoff(first=0.5, most=5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +278,9 @@ class Pace:
 
     backoff: Backoff = BACKOFF
     # After so long without a failure the next one counts as the first: an event alone proves nothing, since a server in
-    # trouble may send one per connection.
-    forget_failures: float = 120.0
+    # trouble may send one per connection. Twice the longest delay; with minutes, each restart of a server that is
+    # started anew several times is waited for as if it had never been back.
+    forget_failures: float = 10.0
     # The API server ends a stream after this (and up to twice this, so that streams do not end together).
     stream: float = 300.0
     # The API server sends a bookmark every minute, but none of a resource that it has seen no event of since its start.

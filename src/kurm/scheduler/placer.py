@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from kurm.domain import allocation
-from kurm.domain.steps import Bind, Instruction, Report, Tell, Wait
+from kurm.domain.steps import Bind, EndPod, Instruction, Report, Tell, Wait
 from kurm.kube.backoff import Backoff
 from kurm.kube.controller import DONE, Again, Controller, Result
 from kurm.kube.lease import LeadershipLost
@@ -32,7 +32,8 @@ WORKERS = 16
 """Owners in work at once. slurmrestd has two threads for each CPU; the others wait for binds meanwhile."""
 STEPS = 12
 """Most rounds of one look; three place a pod, seven undo and redo what a restart has left."""
-BACKOFF = Backoff(first=0.2, most=30.0, jitter=0.2)
+BACKOFF = Backoff(first=0.2, most=5.0, jitter=0.2)
+"""At most 5 s: what fails while the API server is away has to be done within ten after its return (P1)."""
 HOPELESS = 3
 """Failures in a row after which a pod that cannot be pinned holds nobody up any more."""
 
@@ -109,6 +110,8 @@ class Placer:
                 return Again(min(delay, left) if left > 0 else delay, "it could not be done")
             if all(isinstance(act, Bind) for act in acts) and self._all_bound(owner):
                 return self._settled(case, ())  # the watch brings them back
+            if all(isinstance(act, EndPod) for act in acts):
+                return Again(1.0, "its pods are told to end")  # until the watch shows that, they would be told again
             # With a job there is nothing more to ask; without one, what there is room for may be another thing now.
             wish = case.wish if self.ledger.jobs(owner) else None
         return Again(1.0, "it takes many steps")
