@@ -3,6 +3,7 @@
     GET /                    what is in force, which life of slurmctld this is, and how the gate stands
     GET /hints?after=NUMBER  nodes of which the log has spoken     waits for news
     GET /jobs?after=NUMBER   jobs that have started or ended       waits for news
+    GET /nodes?jobs=ID,ID    the nodes on which jobs have started
     GET /allocations         the scheduler's live jobs             SlurmUser's token
     POST /open {"epoch"}     have the gate opened                  SlurmUser's token
 
@@ -21,14 +22,17 @@ from typing import Any, Protocol
 from slurmctld_init import allocations, token
 from slurmctld_init.commands import CommandError, Run
 from slurmctld_init.gate import Gate
+from slurmctld_init.jobs import Jobs
 from slurmctld_init.server import Answer, Request, Route
 from slurmctld_init.status import Status
 
+LONGEST = 20
+"""Digits of a number; Python is slow at those of thousands."""
 TOKEN = "x-slurm-user-token"  # noqa: S105 - the name of a header
 
 
 class News(Protocol):
-    """Hints of nodes, or of jobs."""
+    """Hints of nodes."""
 
     async def after(self, number: int) -> dict[str, Any]:
         """Return what came after a number, waiting for it."""
@@ -37,7 +41,7 @@ class News(Protocol):
 class Answers:
     """`key` is the file of the key that signs tokens; `run` runs one of Slurm's commands."""
 
-    def __init__(self, status: Status, hints: News, jobs: News, gate: Gate, *, run: Run, key: Path) -> None:
+    def __init__(self, status: Status, hints: News, jobs: Jobs, gate: Gate, *, run: Run, key: Path) -> None:
         self.status, self.hints, self.jobs, self.gate = status, hints, jobs, gate
         self._run, self._key = run, key
 
@@ -48,6 +52,7 @@ class Answers:
             "GET /": self._status,
             "GET /hints": self._hints,
             "GET /jobs": self._jobs,
+            "GET /nodes": self._nodes,
             "GET /allocations": self._allocations,
             "POST /open": self._open,
         }
@@ -61,6 +66,10 @@ class Answers:
     async def _jobs(self, request: Request) -> Answer:
         news = await self.jobs.after(_number(request.query))
         return HTTPStatus.OK, news | {"epoch": self.status.epoch}
+
+    async def _nodes(self, request: Request) -> Answer:
+        found = await self.jobs.nodes(_numbers(request.query))
+        return HTTPStatus.OK, {"epoch": self.status.epoch, "nodes": found}
 
     async def _allocations(self, request: Request) -> Answer:
         if not self._trusted(request):
@@ -102,5 +111,11 @@ class Answers:
 
 def _number(query: str) -> int:
     """Return the number of `after=NUMBER`; 0, which nobody has, for anything else."""
-    name, _, number = query.partition("=")
-    return int(number) if name == "after" and number.isdecimal() and number.isascii() else 0
+    return next(iter(_numbers(query, "after")), 0)
+
+
+def _numbers(query: str, of: str = "jobs") -> list[int]:
+    """Return the numbers of `jobs=NUMBER,NUMBER`; none of anything else."""
+    name, _, numbers = query.partition("=")
+    words = numbers.split(",") if name == of else []
+    return [int(word) for word in words if word.isdecimal() and word.isascii() and len(word) < LONGEST]

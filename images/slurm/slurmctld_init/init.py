@@ -75,9 +75,10 @@ class Init:
         self.store = Store(Path(os.environ.get("KURM_STORE", "/var/spool/slurmctld/kurm")))
         self.guard = Guard(Path(os.environ.get("KURM_STATE", "/var/spool/slurmctld/state")))
         self.processes = Processes(os.environ.get("SLURMCTLD", "/usr/sbin/slurmctld"))
-        self.status, self.hints, self.jobs = Status(), Hints(), Jobs()
+        self.status, self.hints, self.jobs = Status(), Hints(), Jobs(log.caught_up)
         log.tell(self.hints.hear)
         log.tell(self.jobs.hear)
+        log.lost = self._heed_loss
         self.commands = Commands(self.processes, lambda: self._environment)
         self.gate = Gate(self.commands.run, self.guard.folder)
         self.ending = False
@@ -120,6 +121,11 @@ class Init:
         """slurmctld's, so that it finds its configuration in our copy and its key where the Secret is mounted."""
         key = os.environ.get("SLURM_SACK_KEY", f"{self.source.folder}/slurm.key")
         return dict(os.environ) | {"SLURM_CONF": f"{self.store.current}/slurm.conf", "SLURM_SACK_KEY": key}
+
+    def _heed_loss(self) -> None:
+        say("our output was stuck: lines of slurmctld's log may be missing")
+        self.hints.ring.lose()
+        self.jobs.lose()
 
     async def _begin(self) -> None:
         """Have slurmctld stand, with what is projected or the last good one; wait if Slurm takes neither.

@@ -2,12 +2,19 @@
 
 A hint, as those of nodes: one that does not come costs time and nothing else. slurmctld tells all of them at "verbose"
 (-v); that the backfill scheduler has started a job it tells with DebugFlags=HetJob only.
+
+On which node a job has started is told for certain, too, which spares whoever has just been given one a call of Slurm's
+(`nodes`). A user can write a line of the log: the name of a job may hold line breaks. But nobody can take one away, and
+slurmctld writes its own before it answers. So what all lines say that were written before the question is true.
 """
 
 import re
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from slurmctld_init.ring import Ring
+from slurmctld_init.log import STANDS
+from slurmctld_init.ring import RING, Ring
 
 GATHER = 0.002
 """Seconds for which more events are waited for: a pod waits for its job."""
@@ -30,6 +37,10 @@ _LINES = {
         rf"requeue job {_JOB} due to failure of node ",
     ),
 }
+_NODE = re.compile(r"[\w.-]+")
+DOUBT = 5.0
+"""Seconds after a loss of lines for which no line is believed: slurmctld's own may be the one that is missing. Who was
+answered meanwhile asks sooner than that."""
 _PATTERNS = [(event, re.compile(line)) for event, lines in _LINES.items() for line in lines]
 
 
@@ -46,15 +57,39 @@ def event(line: str) -> dict[str, Any] | None:
 
 
 class Jobs:
-    """What the log says of jobs."""
+    """What the log says of jobs. `caught_up` waits until all of it is heard that was written when it was called."""
 
-    def __init__(self) -> None:
+    def __init__(self, caught_up: Callable[[], Awaitable[None]]) -> None:
         self.ring: Ring[dict[str, Any]] = Ring(GATHER)
+        self._caught_up = caught_up
+        self._nodes: dict[int, str] = {}  # where the last jobs have started; empty if lines say different things
+        self._believed_from = 0.0
 
     def hear(self, line: str) -> None:
         """Take a line of the log, without its time."""
+        if line == STANDS:
+            self._nodes.clear()  # the ids of an earlier life may come again
         if found := event(line):
             self.ring.add(found)
+            if "nodes" in found:
+                self._note(found["id"], found["nodes"])
+
+    def lose(self) -> None:
+        """Heed that lines may be missing from here on."""
+        self.ring.lose()
+        self._nodes.clear()
+        self._believed_from = time.monotonic() + DOUBT
+
+    def _note(self, job: int, nodes: str) -> None:
+        believed = self._nodes.pop(job, nodes) == nodes and time.monotonic() >= self._believed_from
+        self._nodes[job] = nodes if believed and _NODE.fullmatch(nodes) else ""
+        while len(self._nodes) > RING:
+            del self._nodes[next(iter(self._nodes))]
+
+    async def nodes(self, jobs: Iterable[int]) -> dict[str, str]:
+        """Return the node of each job that has started on one, by its id; Slurm has to be asked for the others."""
+        await self._caught_up()
+        return {str(job): node for job in jobs if (node := self._nodes.get(job))}
 
     async def after(self, number: int) -> dict[str, Any]:
         """Return what came after a number (`next` of an earlier answer), waiting for it if nothing has.

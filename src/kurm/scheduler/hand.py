@@ -4,7 +4,7 @@ What Slurm or Kubernetes refuses is heeded in the ledger and in the sight; the n
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -33,6 +33,7 @@ from kurm.scheduler.objects import Pod
 from kurm.scheduler.owners import Owners
 from kurm.scheduler.prospects import Prospects, Wish
 from kurm.scheduler.sight import Case, Sight
+from kurm.scheduler.starts import Starts
 from kurm.scheduler.volumes import Volumes
 from kurm.slurm import allocations, jobs, nodes
 from kurm.slurm.errors import ApiError, Behind, ControllerAway, NoRoom, NotFound, SlurmError, StillHeld, Unauthorized
@@ -60,9 +61,11 @@ class Hand:
         binding: Binding,
         sight: Sight,
         nudge: Nudge,
+        starts: Starts,
         metrics: Metrics,
     ) -> None:
         self.slurm, self.owners, self.ledger, self.prospects = slurm, owners, ledger, prospects
+        self.starts = starts
         self.volumes, self.binding, self.sight, self.nudge, self.metrics = volumes, binding, sight, nudge, metrics
 
     async def carry_out(self, case: Case, acts: Sequence[Instruction]) -> bool:
@@ -153,7 +156,11 @@ class Hand:
         except ApiError as error:
             self.sight.refused(case.owner, wish.request, str(error))
             return True
-        return self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch)
+        if not self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch):
+            return False
+        if wish.request.slots == 1 and (node := await self.starts.node(job, epoch)) and self.ledger.epoch == epoch:
+            self._found_at(case.owner, wish, job, {node: 1})
+        return True
 
     async def _submit(self, case: Case) -> bool:
         if case.wish is None:
@@ -206,9 +213,12 @@ class Hand:
         except NotFound:  # it has ended, or has just not begun
             self.ledger.unsure(case.owner)
             return False
-        self.ledger.looked(job, {node: found[node] for node in sorted(found, key=natural)})
-        self.prospects.granted(case.owner, wish, self.ledger.jobs(case.owner) or ())
+        self._found_at(case.owner, wish, job, {node: found[node] for node in sorted(found, key=natural)})
         return True
+
+    def _found_at(self, owner: str, wish: Wish, job: int, slots: Mapping[str, int]) -> None:
+        self.ledger.looked(job, slots)
+        self.prospects.granted(owner, wish, self.ledger.jobs(owner) or ())
 
     async def _look_back(self, owner: str, job: int) -> bool:
         found = await jobs.job_states(self.slurm, [job])
@@ -266,8 +276,7 @@ class Hand:
         self._found(case.owner, act.node, room=True)
         if not self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch, host=act.node):
             return False
-        self.ledger.looked(job, {act.node: act.slots})
-        self.prospects.granted(case.owner, wish, self.ledger.jobs(case.owner) or ())
+        self._found_at(case.owner, wish, job, {act.node: act.slots})
         for uid in act.pods:
             if (pod := case.pod(uid)) is not None:
                 self.binding.moved(pod, act.node, job, epoch, owner=case.owner)

@@ -28,6 +28,7 @@ from kurm.scheduler.placer import Placer
 from kurm.scheduler.pool import Pool
 from kurm.scheduler.prospects import Prospects
 from kurm.scheduler.room import SlurmRoom
+from kurm.scheduler.starts import Starts
 from kurm.scheduler.telling import Telling
 from kurm.scheduler.terrain import Terrain
 from kurm.scheduler.truth import Truth
@@ -122,6 +123,7 @@ class Scheduler:
             volumes=volumes,
             binding=self.binding,
             telling=self.telling,
+            starts=Starts(settings.controller_address),
             metrics=self.metrics,
             leads=leads,
         )

@@ -3,6 +3,7 @@
 It is the other side of images/slurm/slurmctld_init, which stands beside slurmctld in its pod.
 """
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 import aiohttp
@@ -18,6 +19,8 @@ DEADLINE = 5.0
 """Seconds for an answer that need not wait."""
 LONG_DEADLINE = 30.0
 """Seconds for an answer to a long poll: without news it comes after 20."""
+NODES_DEADLINE = 0.5
+"""Seconds for the nodes of jobs: later they are asked of Slurm, which takes a few milliseconds."""
 LISTING_DEADLINE = 15.0
 """Seconds for all allocations: 10,000 take about one, and a slurmctld that is away keeps squeue waiting for ten."""
 TOKEN = "X-SLURM-USER-TOKEN"  # noqa: S105 - the name of a header
@@ -78,6 +81,16 @@ class JobEvents(Narrow):
     epoch: str = ""
 
 
+class JobNodes(Narrow):
+    """On which node each of some jobs has started, by its id, and in which life of slurmctld. Unlike a hint it is true.
+
+    Slurm has to be asked for those that are missing.
+    """
+
+    epoch: str
+    nodes: dict[int, str]
+
+
 class Allocation(Narrow):
     """A live job of ours. Times are in seconds since 1970."""
 
@@ -123,6 +136,12 @@ async def get_hints(http: aiohttp.ClientSession, address: str, after: int) -> Hi
 async def get_job_events(http: aiohttp.ClientSession, address: str, after: int) -> JobEvents:
     """Ask which jobs have started and ended since `after` (`next` of an earlier answer); waits for news."""
     return await _ask(http, JobEvents, "GET", f"{address.rstrip('/')}/jobs?after={after}", LONG_DEADLINE)
+
+
+async def get_job_nodes(http: aiohttp.ClientSession, address: str, jobs: Iterable[int]) -> JobNodes:
+    """Ask on which nodes jobs have started that an answer of Slurm's has just named."""
+    ids = ",".join(map(str, jobs))
+    return await _ask(http, JobNodes, "GET", f"{address.rstrip('/')}/nodes?jobs={ids}", NODES_DEADLINE)
 
 
 async def get_allocations(

@@ -22,11 +22,13 @@ from kurm.slurm.controller import (
     Allocation,
     Allocations,
     JobEvent,
+    JobNodes,
     OtherEpoch,
     Untold,
     get_allocations,
     get_hints,
     get_job_events,
+    get_job_nodes,
     get_status,
     open_gate,
 )
@@ -39,6 +41,10 @@ RUNNING = ("7", "ns/web.0a1b2c3d", "RUNNING", "None", "n[1-2]", "services", "100
 WAITING = ("8", "ns/web2.0a1b2c3e", "PENDING", "Priority", "", "services", "102", *[NONE] * 3, "kurm:c:p", "gres/f:4")
 PREEMPTED = ("9", "ns/web3.0a1b2c3f", "SIGNALING", "None", "n3", "batch", "103", "104", "105", "125", "kurm:c:q", NONE)
 FOREIGN = ("10", "mine", "RUNNING", "None", "n4", "batch", "103", "104", "N/A", "9", "(null)", NONE)
+
+
+async def at_once() -> None:
+    """Have nothing on its way."""
 
 
 def printed(*jobs: tuple[str, ...]) -> str:
@@ -72,7 +78,7 @@ async def init(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Init]:
             raise CommandError(found.problem)
         return found.output
 
-    status, gate, jobs = Status(hash="h1", epoch="life"), Gate(run, tmp_path), Jobs()
+    status, gate, jobs = Status(hash="h1", epoch="life"), Gate(run, tmp_path), Jobs(at_once)
     found = Init(f"http://127.0.0.1:{unused_tcp_port}/", status, gate, jobs, ran)
     gate.close(tmp_path)
     answers = Answers(status, Hints(), jobs, gate, run=run, key=tmp_path / "key")
@@ -110,6 +116,16 @@ async def test_what_became_of_jobs_is_told_with_the_epoch(init: Init, http: aioh
     init.jobs.hear("_job_complete: JobId=5 done")
     assert (JobEvent(5, "ended"),) == (await get_job_events(http, init.address, first.next)).jobs
     assert (await get_hints(http, init.address, 0)).lost
+
+
+async def test_where_jobs_have_started_is_told_with_the_epoch(init: Init, http: aiohttp.ClientSession) -> None:
+    """Of those that are asked for; who is asked for nothing, or for nonsense, says nothing."""
+    for job, node in ((5, "n1"), (6, "n2"), (7, "n3")):
+        init.jobs.hear(f"sched: _slurm_rpc_allocate_resources JobId={job} NodeList={node} usec=1")
+    assert JobNodes("life", {5: "n1", 7: "n3"}) == await get_job_nodes(http, init.address, [5, 7, 9])
+    for query in ("", "?jobs=", "?jobs=x,-1,²", f"?jobs={'5' * 5000}", "?after=5"):
+        async with http.get(f"{init.address}nodes{query}") as answer:
+            assert await answer.json() == {"epoch": "life", "nodes": {}}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,16 @@
 
 import pytest
 from slurmctld_init.jobs import Jobs, event
+from slurmctld_init.log import STANDS
+
+
+async def at_once() -> None:
+    """Have nothing on its way."""
+
+
+def started(job: int, node: str) -> str:
+    """Return what slurmctld writes before it answers an immediate allocation."""
+    return f"sched: _slurm_rpc_allocate_resources JobId={job} NodeList={node} usec=530"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +44,7 @@ def test_a_line_says_what_became_of_a_job(line: str, expected: tuple[object, ...
 
 async def test_events_are_numbered() -> None:
     """Who asks with the last number gets what came since; a number of another ring has lost something."""
-    jobs = Jobs()
+    jobs = Jobs(at_once)
     begun = jobs.ring.next
     jobs.hear("sched: Allocate JobId=1 NodeList=n1 #CPUs=2 Partition=services")
     jobs.hear("_job_complete: JobId=1 WEXITSTATUS 0")
@@ -42,4 +52,67 @@ async def test_events_are_numbered() -> None:
     told = [{"id": 1, "event": "started", "nodes": "n1"}, {"id": 1, "event": "ended"}]
     assert (await jobs.after(begun)) == {"next": begun + 2, "jobs": told, "lost": False}
     assert (await jobs.after(begun + 1))["jobs"] == told[1:]
-    assert (await Jobs().after(begun))["lost"]
+    assert (await Jobs(at_once).after(begun))["lost"]
+
+
+async def test_the_node_of_a_job_is_told_for_certain() -> None:
+    """Of many at once; of one that has more nodes, waits, or has not started, nothing."""
+    jobs = Jobs(at_once)
+    for line in (started(1, "n1"), started(2, "gpu-2.x_y"), started(3, "n[1-2]"), started(4, "(null)")):
+        jobs.hear(line)
+    assert await jobs.nodes([1, 2, 3, 4, 5]) == {"1": "n1", "2": "gpu-2.x_y"}
+
+
+@pytest.mark.parametrize("forged_first", [True, False])
+async def test_a_line_that_somebody_else_has_written_is_not_believed(forged_first: bool) -> None:  # noqa: FBT001
+    """A job's name may hold a whole line of the log, for an id that comes next: where two disagree, neither is."""
+    jobs = Jobs(at_once)
+    for node in ("stolen", "n1") if forged_first else ("n1", "stolen"):
+        jobs.hear(started(7, node))
+    jobs.hear(started(7, "n1"))
+    assert await jobs.nodes([7]) == {}
+
+
+async def test_all_that_was_written_counts() -> None:
+    """A forged line that was heard already is not believed while slurmctld's own is on its way."""
+
+    async def catch_up() -> None:
+        jobs.hear(started(7, "n1"))
+
+    jobs = Jobs(catch_up)
+    jobs.hear(started(7, "stolen"))
+    assert await jobs.nodes([7]) == {}
+
+
+async def test_another_life_of_slurmctld_has_other_jobs() -> None:
+    """Its ids may be those of jobs that it has forgotten."""
+    jobs = Jobs(at_once)
+    jobs.hear(started(7, "n1"))
+    jobs.hear(STANDS)
+    assert await jobs.nodes([7]) == {}
+    jobs.hear(started(7, "n2"))
+    assert await jobs.nodes([7]) == {"7": "n2"}
+
+
+async def test_after_a_loss_no_node_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurmctld's own line may be the one that is missing; followers hear that something is."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    jobs = Jobs(at_once)
+    jobs.hear(started(7, "n1"))
+    begun = jobs.ring.next
+    jobs.lose()
+    jobs.hear(started(8, "stolen"))
+    assert await jobs.nodes([7, 8]) == {}
+    assert (await jobs.after(begun))["lost"]
+    now += 6
+    jobs.hear(started(9, "n1"))
+    assert await jobs.nodes([7, 8, 9]) == {"9": "n1"}
+
+
+async def test_only_the_last_jobs_are_remembered() -> None:
+    """Whoever asks does so at once."""
+    jobs = Jobs(at_once)
+    for job in range(5000):
+        jobs.hear(started(job, "n1"))
+    assert await jobs.nodes([0, 4999]) == {"4999": "n1"}
