@@ -161,6 +161,7 @@ class Init:
         said: list[str] = []
         self.status.epoch = ""
         self.gate.close(self.store.current)
+        await self.jobs.begin()
         with self.log.listen() as lines:
             self._start(self._environment)
             while (line := await self._next(lines)) != STANDS:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from slurmctld_init.log import STANDS
 from slurmctld_init.ring import RING, Ring
 
 GATHER = 0.002
@@ -39,7 +38,7 @@ _LINES = {
 }
 _NODE = re.compile(r"[\w.-]+")
 DOUBT = 5.0
-"""Seconds after a loss of lines for which no line is believed: slurmctld's own may be the one that is missing. Who was
+"""Seconds after a loss of lines for which none is believed: slurmctld's own may be the one that is missing. Who was
 answered meanwhile asks sooner than that."""
 _PATTERNS = [(event, re.compile(line)) for event, lines in _LINES.items() for line in lines]
 
@@ -62,17 +61,24 @@ class Jobs:
     def __init__(self, caught_up: Callable[[], Awaitable[None]]) -> None:
         self.ring: Ring[dict[str, Any]] = Ring(GATHER)
         self._caught_up = caught_up
-        self._nodes: dict[int, str] = {}  # where the last jobs have started; empty if lines say different things
+        # Where the last jobs have started, empty if lines say different things; and when that was first heard.
+        self._nodes: dict[int, tuple[str, float]] = {}
         self._believed_from = 0.0
 
     def hear(self, line: str) -> None:
         """Take a line of the log, without its time."""
-        if line == STANDS:
-            self._nodes.clear()  # the ids of an earlier life may come again
         if found := event(line):
             self.ring.add(found)
             if "nodes" in found:
                 self._note(found["id"], found["nodes"])
+
+    async def begin(self) -> None:
+        """Forget where jobs have started, before slurmctld is started: the ids of an earlier life may come again.
+
+        Not by what the log says of a start: with a line of his own a user could have slurmctld's forgotten.
+        """
+        await self._caught_up()
+        self._nodes.clear()
 
     def lose(self) -> None:
         """Heed that lines may be missing from here on."""
@@ -81,15 +87,19 @@ class Jobs:
         self._believed_from = time.monotonic() + DOUBT
 
     def _note(self, job: int, nodes: str) -> None:
-        believed = self._nodes.pop(job, nodes) == nodes and time.monotonic() >= self._believed_from
-        self._nodes[job] = nodes if believed and _NODE.fullmatch(nodes) else ""
+        now = time.monotonic()
+        before, since = self._nodes.pop(job, (nodes, now))
+        believed = before == nodes and now >= self._believed_from and _NODE.fullmatch(nodes)
+        self._nodes[job] = nodes if believed else "", since
         while len(self._nodes) > RING:
-            del self._nodes[next(iter(self._nodes))]
+            _, since = self._nodes.pop(next(iter(self._nodes)))
+            if now - since < DOUBT:  # a flood of forged lines: slurmctld's own may be the one that is forgotten
+                self._believed_from = now + DOUBT
 
     async def nodes(self, jobs: Iterable[int]) -> dict[str, str]:
         """Return the node of each job that has started on one, by its id; Slurm has to be asked for the others."""
         await self._caught_up()
-        return {str(job): node for job in jobs if (node := self._nodes.get(job))}
+        return {str(job): node for job in jobs if (node := self._nodes.get(job, ("", 0.0))[0])}
 
     async def after(self, number: int) -> dict[str, Any]:
         """Return what came after a number (`next` of an earlier answer), waiting for it if nothing has.

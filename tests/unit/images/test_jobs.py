@@ -2,7 +2,6 @@
 
 import pytest
 from slurmctld_init.jobs import Jobs, event
-from slurmctld_init.log import STANDS
 
 
 async def at_once() -> None:
@@ -85,11 +84,13 @@ async def test_all_that_was_written_counts() -> None:
 
 
 async def test_another_life_of_slurmctld_has_other_jobs() -> None:
-    """Its ids may be those of jobs that it has forgotten."""
+    """Its ids may be those of jobs that it has forgotten. That it has begun nobody can say but the init."""
     jobs = Jobs(at_once)
     jobs.hear(started(7, "n1"))
-    jobs.hear(STANDS)
+    for line in ("Running as primary controller", started(7, "stolen")):
+        jobs.hear(line)
     assert await jobs.nodes([7]) == {}
+    await jobs.begin()
     jobs.hear(started(7, "n2"))
     assert await jobs.nodes([7]) == {"7": "n2"}
 
@@ -110,9 +111,27 @@ async def test_after_a_loss_no_node_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert await jobs.nodes([7, 8, 9]) == {"9": "n1"}
 
 
-async def test_only_the_last_jobs_are_remembered() -> None:
+async def test_only_the_last_jobs_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks does so at once."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
     jobs = Jobs(at_once)
     for job in range(5000):
         jobs.hear(started(job, "n1"))
+        now += 0.01
     assert await jobs.nodes([0, 4999]) == {"4999": "n1"}
+
+
+async def test_a_flood_of_lines_washes_no_job_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forged lines by the thousand, until slurmctld's own is forgotten, and then one on that job."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    jobs = Jobs(at_once)
+    jobs.hear(started(7, "n1"))
+    for job in range(1000, 6000):
+        jobs.hear(started(job, "n1"))
+    jobs.hear(started(7, "stolen"))
+    assert await jobs.nodes([7]) == {}
+    now += 6
+    jobs.hear(started(8, "n1"))
+    assert await jobs.nodes([8]) == {"8": "n1"}
