@@ -3,7 +3,7 @@
     GET /                    what is in force, which life of slurmctld this is, and how the gate stands
     GET /hints?after=NUMBER  nodes of which the log has spoken     waits for news
     GET /jobs?after=NUMBER   jobs that have started or ended       waits for news
-    GET /nodes?jobs=ID,ID    the nodes on which jobs have started
+    GET /nodes?jobs=ID,ID    where jobs have just started          SlurmUser's token
     GET /allocations         the scheduler's live jobs             SlurmUser's token
     POST /open {"epoch"}     have the gate opened                  SlurmUser's token
 
@@ -27,7 +27,7 @@ from slurmctld_init.server import Answer, Request, Route
 from slurmctld_init.status import Status
 
 LONGEST = 20
-"""Digits of a number; Python is slow at those of thousands."""
+"""Digits of a number; Python refuses those of thousands."""
 TOKEN = "x-slurm-user-token"  # noqa: S105 - the name of a header
 
 
@@ -68,6 +68,8 @@ class Answers:
         return HTTPStatus.OK, news | {"epoch": self.status.epoch}
 
     async def _nodes(self, request: Request) -> Answer:
+        if not self._trusted(request):  # a job that is not known has the init doubt all of its log
+            return HTTPStatus.UNAUTHORIZED, None
         found = await self.jobs.nodes(_numbers(request.query))
         return HTTPStatus.OK, {"epoch": self.status.epoch, "nodes": found}
 

@@ -123,7 +123,7 @@ class Init:
         return dict(os.environ) | {"SLURM_CONF": f"{self.store.current}/slurm.conf", "SLURM_SACK_KEY": key}
 
     def _heed_loss(self) -> None:
-        say("our output was stuck: lines of slurmctld's log may be missing")
+        say("lines of slurmctld's log may be missing: its followers look at all")
         self.hints.ring.lose()
         self.jobs.lose()
 

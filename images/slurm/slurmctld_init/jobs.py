@@ -4,21 +4,25 @@ A hint, as those of nodes: one that does not come costs time and nothing else. s
 (-v); that the backfill scheduler has started a job it tells with DebugFlags=HetJob only.
 
 On which node a job has started is told for certain, too, which spares whoever has just been given one a call of Slurm's
-(`nodes`). A user can write a line of the log: the name of a job may hold line breaks. But nobody can take one away, and
-slurmctld writes its own before it answers. So what all lines say that were written before the question is true.
+(`nodes`). A user can write lines of the log, thousands at once: the name of a job may hold line breaks. But nobody can
+take one away, and slurmctld writes its own before it answers. So a node is true if all lines on its job agree that were
+written before the question. In doubt nothing is told: when lines are lost, or more come than are remembered, or when
+slurmctld's own are missing, as an administrator has it say less.
 """
 
+import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from slurmctld_init.ring import RING, Ring
+from slurmctld_init.ring import Ring
 
 GATHER = 0.002
 """Seconds for which more events are waited for: a pod waits for its job."""
-_JOB = r"JobId=(?P<id>\d+)(?:[_+]\S*?\((?P<own>\d+)\))?"
-"""A part of an array or of a heterogeneous job has its own number in parentheses: `JobId=7_3(9)`."""
+_JOB = r"JobId=(?P<id>\d{1,10})(?:[_+]\S*?\((?P<own>\d{1,10})\))?"
+"""A part of an array or of a heterogeneous job has its own number in parentheses: `JobId=7_3(9)`. Python raises at a
+number of thousands of digits, which a user can write."""
 _LINES = {
     # slurmctld 26.05: at once, by the main scheduler, by the backfill scheduler.
     "started": (
@@ -37,9 +41,14 @@ _LINES = {
     ),
 }
 _NODE = re.compile(r"[\w.-]+")
-DOUBT = 5.0
-"""Seconds after a loss of lines for which none is believed: slurmctld's own may be the one that is missing. Who was
-answered meanwhile asks sooner than that."""
+REMEMBERED = 40.0
+"""Seconds for which a start is: longer than the scheduler waits for slurmrestd's answer (30 s) before it asks."""
+DOUBT = 60.0
+"""Seconds for which no line is believed after one of slurmctld's own may have been lost."""
+LATE = 0.4
+"""Seconds to hear all of the log; who asks waits for half a second."""
+MOST = 65536
+"""Starts that are remembered: more in 40 s are a flood."""
 _PATTERNS = [(event, re.compile(line)) for event, lines in _LINES.items() for line in lines]
 
 
@@ -61,7 +70,7 @@ class Jobs:
     def __init__(self, caught_up: Callable[[], Awaitable[None]]) -> None:
         self.ring: Ring[dict[str, Any]] = Ring(GATHER)
         self._caught_up = caught_up
-        # Where the last jobs have started, empty if lines say different things; and when that was first heard.
+        # Where the last jobs have started, empty if it is not certain; and when that was last heard, the oldest first.
         self._nodes: dict[int, tuple[str, float]] = {}
         self._believed_from = 0.0
 
@@ -84,22 +93,32 @@ class Jobs:
         """Heed that lines may be missing from here on."""
         self.ring.lose()
         self._nodes.clear()
-        self._believed_from = time.monotonic() + DOUBT
+        self._doubt()
 
     def _note(self, job: int, nodes: str) -> None:
         now = time.monotonic()
-        before, since = self._nodes.pop(job, (nodes, now))
+        before, _ = self._nodes.pop(job, (nodes, now))
         believed = before == nodes and now >= self._believed_from and _NODE.fullmatch(nodes)
-        self._nodes[job] = nodes if believed else "", since
-        while len(self._nodes) > RING:
-            _, since = self._nodes.pop(next(iter(self._nodes)))
-            if now - since < DOUBT:  # a flood of forged lines: slurmctld's own may be the one that is forgotten
-                self._believed_from = now + DOUBT
+        self._nodes[job] = nodes if believed else "", now
+        while now - (oldest := next(iter(self._nodes.values())))[1] > REMEMBERED or len(self._nodes) > MOST:
+            del self._nodes[next(iter(self._nodes))]
+            if now - oldest[1] <= REMEMBERED:
+                self._doubt()
 
-    async def nodes(self, jobs: Iterable[int]) -> dict[str, str]:
-        """Return the node of each job that has started on one, by its id; Slurm has to be asked for the others."""
-        await self._caught_up()
-        return {str(job): node for job in jobs if (node := self._nodes.get(job, ("", 0.0))[0])}
+    def _doubt(self) -> None:
+        self._believed_from = time.monotonic() + DOUBT
+
+    async def nodes(self, jobs: Collection[int]) -> dict[str, str]:
+        """Return the node of each job that has just started on one, by its id; Slurm has to be asked for the others."""
+        try:
+            async with asyncio.timeout(LATE):
+                await self._caught_up()
+        except TimeoutError:
+            return {}
+        known = {job: self._nodes[job][0] for job in jobs if job in self._nodes}
+        if len(known) < len(set(jobs)):
+            self._doubt()
+        return {str(job): node for job, node in known.items() if node}
 
     async def after(self, number: int) -> dict[str, Any]:
         """Return what came after a number (`next` of an earlier answer), waiting for it if nothing has.

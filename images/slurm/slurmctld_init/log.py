@@ -109,13 +109,22 @@ class Log:
             self._loop.call_soon_threadsafe(hear, *what)
 
     def _hear(self, chunk: bytes) -> None:
+        try:
+            self._tell(chunk)
+        finally:  # or who waits for all to be heard would wait for ever
+            self._heard += len(chunk)
+            self._more.set()
+
+    def _tell(self, chunk: bytes) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             text = without_stamp(line.decode(errors="replace"))
             for hear in self._listeners:
-                hear(text)
-        self._heard += len(chunk)
-        self._more.set()
+                try:
+                    hear(text)
+                except Exception as error:  # noqa: BLE001 - tenants write here, and a line must not cost others theirs
+                    sys.stderr.write(f"slurmctld-init: a line of slurmctld's log cannot be read: {error}\n")
+                    self.lost()
 
 
 def without_stamp(line: str) -> str:

@@ -277,9 +277,9 @@ class Pace:
     """How patient a watcher is, in seconds."""
 
     backoff: Backoff = BACKOFF
-    # After so long without a failure the next one counts as the first: an event alone proves nothing, since a server in
-    # trouble may send one per connection. Twice the longest delay; with minutes, each restart of a server that is
-    # started anew several times is waited for as if it had never been back.
+    # After so long with streams the next failure counts as the first: an event alone proves nothing, since a server in
+    # trouble may send one per connection. With minutes, each restart of a server that is started anew several times is
+    # waited for as if it had never been back.
     forget_failures: float = 10.0
     # The API server ends a stream after this (and up to twice this, so that streams do not end together).
     stream: float = 300.0
@@ -318,7 +318,7 @@ class Watcher(Generic[T]):
         # Event loop time when the server last said anything (a page, an event, a bookmark).
         self.heard_at: float | None = None
         self._failures = 0
-        self._failed_at = 0.0
+        self._well_since: float | None = None  # when a stream was first opened after the last failure
 
     async def run(self, tell: Callable[[Event[T]], None]) -> NoReturn:
         """Follow, and tell every event in order. `tell` is called at once, and what it raises ends the watch."""
@@ -360,6 +360,7 @@ class Watcher(Generic[T]):
         path = self.resource.path(namespace=self.selection.namespace)
         async with self.session.stream(path, query=query, silence=self.pace.silence, gulp=self.pace.gulp) as chunks:
             self._heard()
+            self._well_since = self._now() if self._well_since is None else self._well_since
             self._step(Opened(), tell)
             cut = Lines()
             async for chunk in chunks:
@@ -382,9 +383,8 @@ class Watcher(Generic[T]):
 
     async def _wait(self, problem: str) -> None:
         self.problem = problem
-        now = self._now()
-        self._failures = 1 if now - self._failed_at > self.pace.forget_failures else self._failures + 1
-        self._failed_at = now
+        well = self._well_since is not None and self._now() - self._well_since > self.pace.forget_failures
+        self._failures, self._well_since = 1 if well else self._failures + 1, None
         delay = self.pace.backoff.delay(self._failures)
         log.warning("watch interrupted", resource=str(self.resource), problem=problem, again_in=round(delay, 2))
         await asyncio.sleep(delay)

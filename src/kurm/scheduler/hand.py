@@ -158,7 +158,8 @@ class Hand:
             return True
         if not self._made(case.owner, wish, job, Phase.RUNNING, epoch=epoch):
             return False
-        if wish.request.slots == 1 and (node := await self.starts.node(job, epoch)) and self.ledger.epoch == epoch:
+        node = await self.starts.node(job, epoch) if wish.request.slots == 1 else ""
+        if node and self.ledger.epoch == epoch and self.ledger.jobs(case.owner):  # else it is looked up
             self._found_at(case.owner, wish, job, {node: 1})
         return True
 

@@ -123,7 +123,7 @@ class Scheduler:
             volumes=volumes,
             binding=self.binding,
             telling=self.telling,
-            starts=Starts(settings.controller_address),
+            starts=Starts(settings.controller_address, tokens),
             metrics=self.metrics,
             leads=leads,
         )

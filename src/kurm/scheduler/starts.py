@@ -11,6 +11,7 @@ import aiohttp
 import structlog
 
 from kurm.slurm.controller import JobNodes, Untold, get_job_nodes
+from kurm.slurm.session import TokenSource
 
 log = structlog.get_logger("kurm.scheduler")
 
@@ -22,8 +23,8 @@ NONE = JobNodes("", {})
 class Starts:
     """Who asks while a question is on its way waits for the next one, which is for all of them."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, tokens: TokenSource) -> None:
+        self.address, self._tokens = address, tokens
         self._wanted: dict[int, asyncio.Future[JobNodes]] = {}
         self._some = asyncio.Event()
         self._away_until = float("-inf")
@@ -42,7 +43,7 @@ class Starts:
 
     async def _ask(self, http: aiohttp.ClientSession, jobs: dict[int, asyncio.Future[JobNodes]]) -> JobNodes:
         try:
-            return await get_job_nodes(http, self.address, jobs)
+            return await get_job_nodes(http, self.address, self._tokens(), jobs)
         except Untold as error:
             log.debug("Slurm is asked where jobs have started", why=str(error))
             self._away_until = asyncio.get_running_loop().time() + AGAIN

@@ -138,10 +138,10 @@ async def get_job_events(http: aiohttp.ClientSession, address: str, after: int) 
     return await _ask(http, JobEvents, "GET", f"{address.rstrip('/')}/jobs?after={after}", LONG_DEADLINE)
 
 
-async def get_job_nodes(http: aiohttp.ClientSession, address: str, jobs: Iterable[int]) -> JobNodes:
-    """Ask on which nodes jobs have started that an answer of Slurm's has just named."""
+async def get_job_nodes(http: aiohttp.ClientSession, address: str, token: str, jobs: Iterable[int]) -> JobNodes:
+    """Ask on which nodes jobs have started that an answer of Slurm's has just named; only for those."""
     ids = ",".join(map(str, jobs))
-    return await _ask(http, JobNodes, "GET", f"{address.rstrip('/')}/nodes?jobs={ids}", NODES_DEADLINE)
+    return await _ask(http, JobNodes, "GET", f"{address.rstrip('/')}/nodes?jobs={ids}", NODES_DEADLINE, token=token)
 
 
 async def get_allocations(

@@ -122,9 +122,9 @@ async def test_where_jobs_have_started_is_told_with_the_epoch(init: Init, http: 
     """Of those that are asked for; who is asked for nothing, or for nonsense, says nothing."""
     for job, node in ((5, "n1"), (6, "n2"), (7, "n3")):
         init.jobs.hear(f"sched: _slurm_rpc_allocate_resources JobId={job} NodeList={node} usec=1")
-    assert JobNodes("life", {5: "n1", 7: "n3"}) == await get_job_nodes(http, init.address, [5, 7, 9])
+    assert JobNodes("life", {5: "n1", 7: "n3"}) == await get_job_nodes(http, init.address, SLURM, [5, 7, 9])
     for query in ("", "?jobs=", "?jobs=x,-1,²", f"?jobs={'5' * 5000}", "?after=5"):
-        async with http.get(f"{init.address}nodes{query}") as answer:
+        async with http.get(f"{init.address}nodes{query}", headers={"X-SLURM-USER-TOKEN": SLURM}) as answer:
             assert await answer.json() == {"epoch": "life", "nodes": {}}
 
 
@@ -146,6 +146,8 @@ async def test_others_are_refused(init: Init, http: aiohttp.ClientSession, token
         await get_allocations(http, init.address, token)
     with pytest.raises(Untold, match="401"):
         await open_gate(http, init.address, token, "life")
+    with pytest.raises(Untold, match="401"):
+        await get_job_nodes(http, init.address, token, [1])
     assert init.ran == []
 
 

@@ -1,5 +1,7 @@
 """slurmctld's init tells which jobs have started and ended, by the log's lines as slurmctld 26.05.5 writes them."""
 
+import asyncio
+
 import pytest
 from slurmctld_init.jobs import Jobs, event
 
@@ -106,7 +108,7 @@ async def test_after_a_loss_no_node_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     jobs.hear(started(8, "stolen"))
     assert await jobs.nodes([7, 8]) == {}
     assert (await jobs.after(begun))["lost"]
-    now += 6
+    now += 61
     jobs.hear(started(9, "n1"))
     assert await jobs.nodes([7, 8, 9]) == {"9": "n1"}
 
@@ -122,16 +124,52 @@ async def test_only_the_last_jobs_are_remembered(monkeypatch: pytest.MonkeyPatch
     assert await jobs.nodes([0, 4999]) == {"4999": "n1"}
 
 
-async def test_a_flood_of_lines_washes_no_job_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forged lines by the thousand, until slurmctld's own is forgotten, and then one on that job."""
+@pytest.mark.parametrize("primed", [False, True], ids=["at once", "foreseen"])
+async def test_a_flood_of_lines_washes_no_job_away(monkeypatch: pytest.MonkeyPatch, *, primed: bool) -> None:
+    """Forged lines by the thousand, until slurmctld's own is forgotten, then one on that job; or also long before."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     jobs = Jobs(at_once)
-    jobs.hear(started(7, "n1"))
-    for job in range(1000, 6000):
-        jobs.hear(started(job, "n1"))
-    jobs.hear(started(7, "stolen"))
+    monkeypatch.setattr("slurmctld_init.jobs.MOST", 1000)
+    flood = [started(job, "n1") for job in range(1000, 2000)]
+    for line in (started(7, "stolen"), *flood) if primed else ():
+        jobs.hear(line)
+    now += 41
+    for line in (started(7, "n1"), *flood, started(999, "n1"), started(7, "stolen")):
+        jobs.hear(line)
     assert await jobs.nodes([7]) == {}
-    now += 6
+    now += 61
     jobs.hear(started(8, "n1"))
     assert await jobs.nodes([8]) == {"8": "n1"}
+
+
+async def test_a_number_that_is_none_is_not_read() -> None:
+    """Python raises at numbers of thousands of digits, and slurmctld's own line may stand behind."""
+    jobs = Jobs(at_once)
+    for line in (started(int("7" * 20), "n1"), f"sched: Allocate JobId={'7' * 5000} NodeList=n1 ", started(7, "n1")):
+        jobs.hear(line)
+    assert await jobs.nodes([7]) == {"7": "n1"}
+
+
+async def test_without_slurmctlds_own_lines_none_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An administrator has had it say less; what a user writes is still there, beside errors."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    jobs = Jobs(at_once)
+    assert await jobs.nodes([7]) == {}
+    jobs.hear(started(8, "stolen"))
+    assert await jobs.nodes([8]) == {}
+    now += 61
+    jobs.hear(started(9, "n1"))
+    assert await jobs.nodes([9]) == {"9": "n1"}
+
+
+async def test_a_log_that_is_stuck_holds_nobody_up() -> None:
+    """Each question would leave an answer that is waited for, until the init answers nobody."""
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    jobs = Jobs(never)
+    async with asyncio.timeout(2):
+        assert await jobs.nodes([7]) == {}

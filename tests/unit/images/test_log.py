@@ -73,3 +73,16 @@ async def test_an_output_that_was_stuck_is_told(tmp_path: Path, monkeypatch: pyt
     os.read(read, 1 << 16)
     async with asyncio.timeout(5):
         await lost.wait()
+
+
+async def test_a_line_that_cannot_be_read_costs_nobody_another(tmp_path: Path) -> None:
+    """Tenants write lines: who fails at one goes on with the next, as do all others, and is told of a loss."""
+    log, heard, lost = Log(tmp_path), list[str](), list[bool]()
+    log.tell(lambda line: heard.append(str(int(line))))
+    log.tell(heard.append)
+    log.lost = lambda: lost.append(True)
+    with log.path.open("w") as slurmctld:
+        slurmctld.write("1\nx\n2\n")
+    await log.caught_up()
+    assert heard == ["1", "1", "x", "2", "2"]
+    assert lost == [True]

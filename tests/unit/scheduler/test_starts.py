@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from kurm.scheduler.starts import Starts
+from kurm.slurm.token import Tokens
 
 
 @dataclass
@@ -46,7 +47,7 @@ async def init(unused_tcp_port: int) -> AsyncIterator[Init]:
 @pytest.fixture
 async def starts(init: Init) -> AsyncIterator[Starts]:
     """Run one that asks it."""
-    found = Starts(init.address)
+    found = Starts(init.address, Tokens(lambda: bytes(32), "slurm"))
     task = asyncio.create_task(found.run())
     yield found
     task.cancel()
