@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from slurmctld_init import allocations, token
 from slurmctld_init.commands import CommandError, Run
 from slurmctld_init.gate import Gate
+from slurmctld_init.hints import Hints
 from slurmctld_init.jobs import Jobs
 from slurmctld_init.server import Answer, Request, Route
 from slurmctld_init.status import Status
@@ -31,17 +32,10 @@ LONGEST = 20
 TOKEN = "x-slurm-user-token"  # noqa: S105 - the name of a header
 
 
-class News(Protocol):
-    """Hints of nodes."""
-
-    async def after(self, number: int) -> dict[str, Any]:
-        """Return what came after a number, waiting for it."""
-
-
 class Answers:
     """`key` is the file of the key that signs tokens; `run` runs one of Slurm's commands."""
 
-    def __init__(self, status: Status, hints: News, jobs: Jobs, gate: Gate, *, run: Run, key: Path) -> None:
+    def __init__(self, status: Status, hints: Hints, jobs: Jobs, gate: Gate, *, run: Run, key: Path) -> None:
         self.status, self.hints, self.jobs, self.gate = status, hints, jobs, gate
         self._run, self._key = run, key
 

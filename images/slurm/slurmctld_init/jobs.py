@@ -41,6 +41,7 @@ _LINES = {
     ),
 }
 _NODE = re.compile(r"[\w.-]+")
+"""A single node: no host list, and not the `(null)` of a job that waits."""
 REMEMBERED = 40.0
 """Seconds for which a start is: longer than the scheduler waits for slurmrestd's answer (30 s) before it asks."""
 DOUBT = 60.0
@@ -86,7 +87,8 @@ class Jobs:
 
         Not by what the log says of a start: with a line of his own a user could have slurmctld's forgotten.
         """
-        await self._caught_up()
+        if not await self._all_heard():
+            self._doubt()  # of that life some lines are still to come
         self._nodes.clear()
 
     def lose(self) -> None:
@@ -110,15 +112,21 @@ class Jobs:
 
     async def nodes(self, jobs: Collection[int]) -> dict[str, str]:
         """Return the node of each job that has just started on one, by its id; Slurm has to be asked for the others."""
-        try:
-            async with asyncio.timeout(LATE):
-                await self._caught_up()
-        except TimeoutError:
+        if not await self._all_heard():
             return {}
         known = {job: self._nodes[job][0] for job in jobs if job in self._nodes}
         if len(known) < len(set(jobs)):
             self._doubt()
         return {str(job): node for job, node in known.items() if node}
+
+    async def _all_heard(self) -> bool:
+        """Wait until all is heard that was written until now; return whether it was in time."""
+        try:
+            async with asyncio.timeout(LATE):
+                await self._caught_up()
+        except TimeoutError:
+            return False
+        return True
 
     async def after(self, number: int) -> dict[str, Any]:
         """Return what came after a number (`next` of an earlier answer), waiting for it if nothing has.

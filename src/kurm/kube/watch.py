@@ -268,7 +268,7 @@ class Lines:
 
 
 # At most 5 s: a scheduler whose view is older than that cannot keep what it promises within ten (P1). Few processes
-# watch, and none on a node: a server that comes back has a request of each of their resources in 4 s.
+# watch, and none on a node: of each resource a server in trouble has a request of each of them in 2.5 to 5 s.
 BACKOFF = Backoff(first=0.5, most=5.0)
 
 

@@ -33,7 +33,7 @@ WORKERS = 32
 """Owners in work at once: some at slurmrestd, which has two threads for each CPU, others at slurmctld's init or at the
 API server. 1,000 nodes on two cores take 298 pods a second with 16, 333 with 32, 345 with 64 (means of four runs)."""
 STEPS = 12
-"""Most rounds of one look; three place a pod, seven undo and redo what a restart has left."""
+"""Most rounds of one look; two or three place a pod, seven undo and redo what a restart has left."""
 BACKOFF = Backoff(first=0.2, most=5.0, jitter=0.2)
 """At most 5 s: what fails while the API server is away has to be done within ten after its return (P1)."""
 HOPELESS = 3

@@ -172,4 +172,6 @@ async def test_a_log_that_is_stuck_holds_nobody_up() -> None:
 
     jobs = Jobs(never)
     async with asyncio.timeout(2):
+        await jobs.begin()
+    async with asyncio.timeout(2):
         assert await jobs.nodes([7]) == {}
