@@ -372,7 +372,7 @@ def test_slurmctld_killed_just_after_pods_were_bound_gives_nothing_of_theirs_awa
     demo.kill("controller", "pkill", "-KILL", "-x", "slurmctld")
     within(30, lambda: held(owner), sorted(places.values()))
     free = set(NODES) - set(places.values())
-    # Slurm gives nodes in the order in which they once registered: the jobs' order is not the names' order.
+    # Which of the jobs has which of the nodes is for Slurm to choose.
     within(60, lambda: set(demo.ssh("squeue -h -t R -u researcher -o %N").split()), free)
     assert owner.running("app=web") == 3
     assert {one["metadata"]["uid"]: one["spec"]["nodeName"] for one in owner.pods("app=web")} == places

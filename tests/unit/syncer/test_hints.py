@@ -27,6 +27,7 @@ class Init:
     ring: Hints
     server: asyncio.Server
     port: int
+    over: asyncio.Event
 
     @staticmethod
     async def start(port: int = 0) -> "Init":
@@ -35,13 +36,20 @@ class Init:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-        ring = Hints()
+        ring, over = Hints(), asyncio.Event()
 
         async def answer(request: Request) -> Answer:
+            if over.is_set():
+                raise ConnectionResetError  # a connection that was kept ends with its process
             return HTTPStatus.OK, await ring.after(int(request.query.removeprefix("after=")))
 
         server = await Server({"GET /hints": answer}).serve(port)
-        return Init(ring, server, port)
+        return Init(ring, server, port, over)
+
+    def stop(self) -> None:
+        """Answer nobody any more."""
+        self.over.set()
+        self.server.close()
 
 
 @asynccontextmanager
@@ -76,7 +84,7 @@ async def test_with_hints_nothing_is_asked_but_what_they_hint_at() -> None:
         await asyncio.sleep(0.2)
         assert fake.asked[before:] == ["node/n1"]
         assert (records.known or {})["n1"].reason == "fan"
-    init.server.close()
+    init.stop()
 
 
 async def test_the_echo_of_our_own_write_is_no_hint() -> None:
@@ -95,7 +103,7 @@ async def test_the_echo_of_our_own_write_is_no_hint() -> None:
         init.ring.hear("update_node: node n1 state set to IDLE")
         await asyncio.sleep(0.1)
         assert fake.asked[before:] == ["node/n1"]
-    init.server.close()
+    init.stop()
 
 
 async def test_an_init_that_was_started_again_is_one_conditional_list() -> None:
@@ -104,7 +112,7 @@ async def test_an_init_that_was_started_again_is_one_conditional_list() -> None:
     fake.put("n1")
     async with following(fake, init.port) as records:
         assert records.hears
-        init.server.close()
+        init.stop()
         before = len(fake.asked)
         await asyncio.sleep(60)
         assert not records.hears
@@ -116,9 +124,9 @@ async def test_an_init_that_was_started_again_is_one_conditional_list() -> None:
         fake.put("n1", "DOWN")
         await asyncio.sleep(60)
         assert fake.asked[before:] == []
-        again.server.close()
+        again.stop()
         third = await Init.start(init.port)
         await asyncio.sleep(60)
         assert [route.partition("=")[0] for route in fake.asked[before:]] == ["nodes/?update_time"]
         assert (records.known or {})["n1"].down
-        third.server.close()
+        third.stop()
