@@ -12,8 +12,8 @@ from typing import Any
 
 DEADLINE = 5.0
 """Seconds for a request to arrive, and for its answer to leave."""
-IDLE = 30.0
-"""Seconds until the next request of a connection has arrived: aiohttp's clients give one up after 15."""
+IDLE = 60.0
+"""Seconds until the next request of a connection has arrived; our clients give one up after 30."""
 KEPT = 32
 """Connections at the same time beyond which none is kept for a next request."""
 MOST = 32

@@ -33,7 +33,7 @@ from kurm.scheduler.telling import Telling
 from kurm.scheduler.terrain import Terrain
 from kurm.scheduler.truth import Truth
 from kurm.scheduler.volumes import Volumes
-from kurm.slurm.controller import PORT, JobEvent
+from kurm.slurm.controller import PORT, JobEvent, SlurmctldInit
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.session import TokenSource
 
@@ -89,6 +89,7 @@ class Scheduler:
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
+        self.init = SlurmctldInit(settings.controller_address, tokens)
         self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms, owner=self._owner)
         self._cluster, self._due = cluster, False
         self._ticked_at = asyncio.get_running_loop().time()
@@ -123,12 +124,11 @@ class Scheduler:
             volumes=volumes,
             binding=self.binding,
             telling=self.telling,
-            starts=Starts(settings.controller_address, tokens),
+            starts=Starts(self.init),
             metrics=self.metrics,
             leads=leads,
         )
-        address = settings.controller_address
-        self.truth = Truth(slurm, tokens, address, ledger=self.ledger, metrics=self.metrics, heard=self._heard)
+        self.truth = Truth(slurm, self.init, ledger=self.ledger, metrics=self.metrics, heard=self._heard)
         self.ledger.on_change(self._look_at, self._look_at_all)
         self.placer.looked = self.truth.looked
         self.truth.given_up = self.placer.gives_up
@@ -142,7 +142,7 @@ class Scheduler:
 
         Raises LeadershipLost when another one leads, RenamedError when its pods are called otherwise: restart then.
         """
-        async with asyncio.TaskGroup() as reading:
+        async with self.init, asyncio.TaskGroup() as reading:
             # Read before we lead, so that a second scheduler takes over at once.
             followers = [reading.create_task(one.run()) for one in (self.pool, self.truth, self.room)]
             try:

@@ -7,11 +7,9 @@ say for certain is asked of Slurm.
 
 import asyncio
 
-import aiohttp
 import structlog
 
-from kurm.slurm.controller import JobNodes, Untold, get_job_nodes
-from kurm.slurm.session import TokenSource
+from kurm.slurm.controller import JobNodes, SlurmctldInit, Untold
 
 log = structlog.get_logger("kurm.scheduler")
 
@@ -23,27 +21,26 @@ NONE = JobNodes("", {})
 class Starts:
     """Who asks while a question is on its way waits for the next one, which is for all of them."""
 
-    def __init__(self, address: str, tokens: TokenSource) -> None:
-        self.address, self._tokens = address, tokens
+    def __init__(self, init: SlurmctldInit) -> None:
+        self._init = init
         self._wanted: dict[int, asyncio.Future[JobNodes]] = {}
         self._some = asyncio.Event()
         self._away_until = float("-inf")
 
     async def run(self) -> None:
         """Ask; never ends, cancel it."""
-        async with aiohttp.ClientSession() as http:
-            while True:
-                await self._some.wait()
-                self._some.clear()
-                wanted, self._wanted = self._wanted, {}
-                told = await self._ask(http, wanted)
-                for waiter in wanted.values():
-                    if not waiter.done():
-                        waiter.set_result(told)
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            wanted, self._wanted = self._wanted, {}
+            told = await self._ask(wanted)
+            for waiter in wanted.values():
+                if not waiter.done():
+                    waiter.set_result(told)
 
-    async def _ask(self, http: aiohttp.ClientSession, jobs: dict[int, asyncio.Future[JobNodes]]) -> JobNodes:
+    async def _ask(self, jobs: dict[int, asyncio.Future[JobNodes]]) -> JobNodes:
         try:
-            return await get_job_nodes(http, self.address, self._tokens(), jobs)
+            return await self._init.job_nodes(jobs)
         except Untold as error:
             log.debug("Slurm is asked where jobs have started", why=str(error))
             self._away_until = asyncio.get_running_loop().time() + AGAIN

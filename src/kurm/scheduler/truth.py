@@ -6,15 +6,14 @@ After each start of slurmctld nothing is given out until what is bound is pinned
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-import aiohttp
 import structlog
 
 from kurm.kube.backoff import Backoff
 from kurm.scheduler.ledger import Ledger
 from kurm.scheduler.metrics import Metrics
-from kurm.slurm.controller import JobEvent, OtherEpoch, Untold, get_allocations, get_job_events, get_status, open_gate
+from kurm.slurm.controller import JobEvent, OtherEpoch, SlurmctldInit, Untold
 from kurm.slurm.errors import SlurmError
-from kurm.slurm.session import Session, TokenSource
+from kurm.slurm.session import Session
 
 log = structlog.get_logger("kurm.scheduler")
 
@@ -37,15 +36,14 @@ class Truth:
     def __init__(
         self,
         slurm: Session,
-        tokens: TokenSource,
-        address: str,
+        init: SlurmctldInit,
         *,
         ledger: Ledger,
         metrics: Metrics,
         heard: Callable[[Sequence[JobEvent]], None],
     ) -> None:
-        self.slurm, self.ledger, self.address = slurm, ledger, address
-        self._tokens, self._metrics, self._heard = tokens, metrics, heard
+        self.slurm, self.ledger = slurm, ledger
+        self._init, self._metrics, self._heard = init, metrics, heard
         self.hears = False
         self._next = 0
         self._recovering: set[str] | None = None
@@ -59,9 +57,9 @@ class Truth:
 
     async def run(self) -> None:
         """Follow Slurm; never ends, cancel it."""
-        async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._list(http))
-            tasks.create_task(self._listen(http))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._list())
+            tasks.create_task(self._listen())
 
     def looked(self, owner: str) -> None:
         """Heed that nothing is left to do for an owner."""
@@ -72,13 +70,13 @@ class Truth:
 
     # The list.
 
-    async def _list(self, http: aiohttp.ClientSession) -> None:
+    async def _list(self) -> None:
         while True:
             begun = self._now()
             try:
                 if self.ledger.problem and not (await self.slurm.ping(deadline=5.0)).responding:
                     raise Untold("slurmctld does not answer")
-                self.ledger.replace(await get_allocations(http, self.address, self._tokens()), begun)
+                self.ledger.replace(await self._init.allocations(), begun)
             except SlurmError as error:
                 self.ledger.lose(str(error))
                 await asyncio.sleep(RETRY)
@@ -88,11 +86,11 @@ class Truth:
 
     # Hints.
 
-    async def _listen(self, http: aiohttp.ClientSession) -> None:
+    async def _listen(self) -> None:
         failures, problem = 0, ""
         while True:
             try:
-                told = await get_job_events(http, self.address, self._next)
+                told = await self._init.job_events(self._next)
             except Untold as error:
                 self.hears = False
                 failures += 1
@@ -122,17 +120,16 @@ class Truth:
 
         Only for whoever leads.
         """
-        async with aiohttp.ClientSession() as http:
-            while True:
-                await self.ledger.closed()
-                epoch = self.ledger.epoch
-                try:
-                    await self._recover(http, epoch, look_at)
-                except Untold as error:
-                    log.warning("the gate is not open", why=str(error))
-                    await asyncio.sleep(RETRY)
+        while True:
+            await self.ledger.closed()
+            epoch = self.ledger.epoch
+            try:
+                await self._recover(epoch, look_at)
+            except Untold as error:
+                log.warning("the gate is not open", why=str(error))
+                await asyncio.sleep(RETRY)
 
-    async def _recover(self, http: aiohttp.ClientSession, epoch: str, look_at: Callable[[str], None]) -> None:
+    async def _recover(self, epoch: str, look_at: Callable[[str], None]) -> None:
         begun = self._now()
         owners = set(self.bound())
         self._recovering, self._recovered = set(owners), asyncio.Event()
@@ -148,10 +145,10 @@ class Truth:
         self._recovering = None
         if self.ledger.epoch != epoch:
             return
-        status = await get_status(http, self.address)
+        status = await self._init.status()
         if status.gate == "closed":
             try:
-                await open_gate(http, self.address, self._tokens(), epoch)
+                await self._init.open_gate(epoch)
             except OtherEpoch:
                 self.ledger.want()
                 await asyncio.sleep(RETRY)

@@ -3,18 +3,24 @@
 It is the other side of images/slurm/slurmctld_init, which stands beside slurmctld in its pod.
 """
 
+import asyncio
 from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from http import HTTPStatus
+from types import TracebackType
+from typing import Literal, Self, TypeVar
 
-import aiohttp
 import msgspec
 
 from kurm.slurm.errors import SlurmError
+from kurm.slurm.session import TokenSource
+from kurm.slurm.transport import Transport
 from kurm.slurm.wire import Narrow
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 PORT = 6819
+CONNECTIONS = 8
+"""Most questions at once. We ask five, two of which wait for news."""
 DEADLINE = 5.0
 """Seconds for an answer that need not wait."""
 LONG_DEADLINE = 30.0
@@ -123,69 +129,80 @@ class Allocations(Narrow):
     jobs: tuple[Allocation, ...] = ()
 
 
-async def get_status(http: aiohttp.ClientSession, address: str, *, deadline: float = DEADLINE) -> Status:
-    """Ask what is in force, at an address (`http://demo-controller:6819/`). Raises Untold, as all of these do."""
-    return await _ask(http, Status, "GET", address, deadline)
+class SlurmctldInit:
+    """Asks it at an address (`http://demo-controller:6819/`). Use it as an async context.
 
-
-async def get_hints(http: aiohttp.ClientSession, address: str, after: int) -> Hints:
-    """Ask of which nodes the log has spoken since `after` (`next` of an earlier answer); waits for news."""
-    return await _ask(http, Hints, "GET", f"{address.rstrip('/')}/hints?after={after}", LONG_DEADLINE)
-
-
-async def get_job_events(http: aiohttp.ClientSession, address: str, after: int) -> JobEvents:
-    """Ask which jobs have started and ended since `after` (`next` of an earlier answer); waits for news."""
-    return await _ask(http, JobEvents, "GET", f"{address.rstrip('/')}/jobs?after={after}", LONG_DEADLINE)
-
-
-async def get_job_nodes(http: aiohttp.ClientSession, address: str, token: str, jobs: Iterable[int]) -> JobNodes:
-    """Ask on which nodes jobs have started that an answer of Slurm's has just named; only for those."""
-    ids = ",".join(map(str, jobs))
-    return await _ask(http, JobNodes, "GET", f"{address.rstrip('/')}/nodes?jobs={ids}", NODES_DEADLINE, token=token)
-
-
-async def get_allocations(
-    http: aiohttp.ClientSession, address: str, token: str, *, deadline: float = LISTING_DEADLINE
-) -> Allocations:
-    """Ask for all live jobs of ours. `token` is SlurmUser's, as for slurmrestd."""
-    return await _ask(http, Allocations, "GET", f"{address.rstrip('/')}/allocations", deadline, token=token)
-
-
-async def open_gate(
-    http: aiohttp.ClientSession, address: str, token: str, epoch: str, *, deadline: float = LISTING_DEADLINE
-) -> Status:
-    """Say that all that is bound is pinned in this life of slurmctld: partitions get their states.
-
-    Repeating it is harmless. Raises OtherEpoch if slurmctld has been started anew meanwhile.
+    `tokens` gives SlurmUser's, as for slurmrestd; it is told only where it is asked for. All methods raise Untold, and
+    within their deadlines.
     """
-    body = {"epoch": epoch}
-    return await _ask(http, Status, "POST", f"{address.rstrip('/')}/open", deadline, token=token, body=body)
 
+    def __init__(self, address: str, tokens: TokenSource | None = None) -> None:
+        self.address = address.rstrip("/")
+        self._tokens = tokens
+        self._transport = Transport(address, connections=CONNECTIONS)
 
-async def _ask(
-    http: aiohttp.ClientSession,
-    into: type[S],
-    method: str,
-    url: str,
-    deadline: float,
-    *,
-    token: str = "",
-    body: Any = None,
-) -> S:
-    headers = {TOKEN: token} if token else {}
-    data = None if body is None else msgspec.json.encode(body)
-    timeout = aiohttp.ClientTimeout(total=deadline)
-    try:
-        async with http.request(method, url, data=data, headers=headers, timeout=timeout) as answer:
-            content = await answer.read()
-            if answer.status == 409:  # noqa: PLR2004 - HTTP's "conflict"
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
+
+    async def status(self) -> Status:
+        """Ask what is in force."""
+        return await self._ask(Status, "GET", "/")
+
+    async def hints(self, after: int) -> Hints:
+        """Ask of which nodes the log has spoken since `after` (`next` of an earlier answer); waits for news."""
+        return await self._ask(Hints, "GET", f"/hints?after={after}", deadline=LONG_DEADLINE)
+
+    async def job_events(self, after: int) -> JobEvents:
+        """Ask which jobs have started and ended since `after` (`next` of an earlier answer); waits for news."""
+        return await self._ask(JobEvents, "GET", f"/jobs?after={after}", deadline=LONG_DEADLINE)
+
+    async def job_nodes(self, jobs: Iterable[int]) -> JobNodes:
+        """Ask on which nodes jobs have started that an answer of Slurm's has just named; only for those."""
+        ids = ",".join(map(str, jobs))
+        return await self._ask(JobNodes, "GET", f"/nodes?jobs={ids}", signed=True, deadline=NODES_DEADLINE)
+
+    async def allocations(self) -> Allocations:
+        """Ask for all live jobs of ours."""
+        return await self._ask(Allocations, "GET", "/allocations", signed=True, deadline=LISTING_DEADLINE)
+
+    async def open_gate(self, epoch: str) -> Status:
+        """Say that all that is bound is pinned in this life of slurmctld: partitions get their states.
+
+        Repeating it is harmless. Raises OtherEpoch if slurmctld has been started anew meanwhile.
+        """
+        body = {"epoch": epoch}
+        return await self._ask(Status, "POST", "/open", body=body, signed=True, deadline=LISTING_DEADLINE)
+
+    async def _ask(
+        self,
+        into: type[S],
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        signed: bool = False,
+        deadline: float = DEADLINE,
+    ) -> S:
+        url = f"{self.address}{path}"
+        headers = {TOKEN: self._tokens()} if signed and self._tokens is not None else {}
+        data = b"" if body is None else msgspec.json.encode(body)
+        try:
+            async with asyncio.timeout(deadline):
+                answer = await self._transport.send(method, path, headers=headers, body=data)
+            if answer.status == HTTPStatus.CONFLICT:
                 raise OtherEpoch(f"{url} answered 409: slurmctld has been started anew")
-            if answer.status != 200:  # noqa: PLR2004 - HTTP's "OK"
-                raise Untold(f"{url} answered {answer.status} {answer.reason}")
-            return msgspec.json.decode(content, type=into)
-    except TimeoutError as error:
-        raise Untold(f"{url} did not answer in {deadline:g} s") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise Untold(f"{url} does not answer: {error}") from error
-    except msgspec.DecodeError as error:
-        raise Untold(f"{url} answered what cannot be read: {error}") from error
+            if answer.status != HTTPStatus.OK:
+                raise Untold(f"{url} answered {answer.status}")
+            return msgspec.json.decode(answer.content, type=into)
+        except TimeoutError as error:
+            raise Untold(f"{url} did not answer in {deadline:g} s") from error
+        except OSError as error:
+            raise Untold(f"{url} does not answer: {error}") from error
+        except msgspec.DecodeError as error:
+            raise Untold(f"{url} answered what cannot be read: {error}") from error

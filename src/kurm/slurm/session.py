@@ -93,7 +93,7 @@ class Session:
         self.traffic = traffic or Traffic()
         self.release = ""
         self._tokens, self._parsers = tokens, parsers
-        self._transport = Transport(_place(address), connections=CONNECTIONS)
+        self._transport = Transport(address, connections=CONNECTIONS)
         self._parser = ""
         self._settling = asyncio.Lock()
         self._away_since: float | None = None
@@ -208,17 +208,6 @@ class Session:
             if isinstance(error, ControllerAway):
                 self._away_since = asyncio.get_running_loop().time()
             raise
-
-
-def _place(address: str) -> str | tuple[str, int]:
-    """Return the path of a UNIX socket, or a host and a port."""
-    parts = urllib.parse.urlsplit(address)
-    with contextlib.suppress(ValueError):  # a port that is none
-        if parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/"):
-            return parts.path
-        if parts.scheme == "http" and parts.hostname and parts.port and parts.path in {"", "/"}:
-            return parts.hostname, parts.port
-    raise ValueError(f"address: {address!r} is no slurmrestd: it must be unix:/path or http://host:port")
 
 
 def check_release(release: str, who: str) -> None:

@@ -1,13 +1,14 @@
-"""HTTP/1.1 as slurmrestd speaks it, on asyncio's streams.
+"""HTTP/1.1 as slurmrestd and slurmctld's init speak it, on asyncio's streams.
 
 No library serves here: slurmrestd answers an error with two complete responses, the first marked "Connection: Close",
 and aiohttp's parser takes the bytes after it for a broken answer (BadStatusLine). All else is plain: slurmrestd always
 sends a Content-Length, but with 304, and never chunks. So an answer is read to its length, and a connection that is to
-be closed is dropped with whatever else is in it.
+be closed is dropped with whatever else is in it. slurmctld's init keeps to the same.
 """
 
 import asyncio
 import contextlib
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,7 +23,7 @@ LONGEST_BODY = 1 << 30
 
 
 class BrokenAnswerError(OSError):
-    """What came back is no HTTP answer of slurmrestd's."""
+    """What came back is no such answer."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,17 @@ class Response:
 
     status: int
     content: bytes
+
+
+def place(address: str) -> str | tuple[str, int]:
+    """Return the path of a UNIX socket, or a host and a port. Raises ValueError for what is neither."""
+    parts = urllib.parse.urlsplit(address)
+    with contextlib.suppress(ValueError):  # a port that is none
+        if parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/"):
+            return parts.path
+        if parts.scheme == "http" and parts.hostname and parts.port and parts.path in {"", "/"}:
+            return parts.hostname, parts.port
+    raise ValueError(f"address: {address!r} is none of Slurm's: it must be unix:/path or http://host:port")
 
 
 class _Connection:
@@ -61,13 +73,13 @@ class _Connection:
 
 
 class Transport:
-    """A pool of connections to a UNIX socket, or to a host and port. Use it as an async context.
+    """A pool of connections to an address: `unix:/path/to/socket` or `http://host:port`. Use it as an async context.
 
     Raises OSError and its kinds for whatever is wrong with the way or the answer; it sets no deadline.
     """
 
-    def __init__(self, place: str | tuple[str, int], *, connections: int) -> None:
-        self.place = place
+    def __init__(self, address: str, *, connections: int) -> None:
+        self.place = place(address)
         self._turns = asyncio.Semaphore(connections)
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
@@ -89,7 +101,7 @@ class Transport:
         """Send a request and return its answer; a request waits its turn while all connections are in use."""
         lines = [
             f"{method} {path} HTTP/1.1",
-            "Host: slurmrestd",
+            "Host: slurm",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
         lines += [f"Content-Length: {len(body)}"] if body else []

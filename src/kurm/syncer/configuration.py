@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
 import msgspec
 import structlog
 
@@ -18,7 +17,7 @@ from kurm.domain.spec import Condition
 from kurm.kube.apply import Applier
 from kurm.kube.errors import Conflict, KubeError, NotFound
 from kurm.kube.lease import LeadershipLost
-from kurm.slurm.controller import Status, Untold, get_status
+from kurm.slurm.controller import SlurmctldInit, Status, Untold
 from kurm.syncer.conditions import rfc3339
 from kurm.syncer.metrics import Metrics
 from kurm.syncer.objects import SLURM_CLUSTERS, SlurmCluster
@@ -86,7 +85,7 @@ class Configuration:
     def __init__(
         self,
         pool: Pool,
-        address: str,
+        init: SlurmctldInit,
         *,
         applier: Applier,
         leads: Callable[[], bool],
@@ -94,22 +93,21 @@ class Configuration:
         changed: Callable[[], None],
         version: Callable[[], str],
     ) -> None:
-        self.pool, self.address, self.metrics = pool, address, metrics
+        self.pool, self.metrics, self._init = pool, metrics, init
         self._applier, self._leads, self._changed, self._version = applier, leads, changed, version
         self._applied: Status | None = None
         self._heard_at = self._now()
 
     async def run(self) -> None:
         """Ask and write, for ever; cancel it."""
-        async with aiohttp.ClientSession() as http:
-            while True:
-                await self._once(http)
-                await asyncio.sleep(EVERY)
+        while True:
+            await self._once()
+            await asyncio.sleep(EVERY)
 
-    async def _once(self, http: aiohttp.ClientSession) -> None:
+    async def _once(self) -> None:
         problem = ""
         try:
-            applied = await get_status(http, self.address)
+            applied = await self._init.status()
         except Untold as error:
             if self._now() - self._heard_at < PATIENCE:
                 return

@@ -7,11 +7,10 @@ start ourselves) is one list on the condition that anything has changed.
 
 import asyncio
 
-import aiohttp
 import structlog
 
 from kurm.kube.backoff import Backoff
-from kurm.slurm.controller import Untold, get_hints
+from kurm.slurm.controller import SlurmctldInit, Untold
 from kurm.slurm.hostlist import expand
 from kurm.syncer.records import Records
 
@@ -21,10 +20,10 @@ BACKOFF = Backoff(first=0.5, most=10.0)
 
 
 class Hints:
-    """Follows them. `address` is that of slurmctld's init (`http://demo-controller:6819/`)."""
+    """Follows them."""
 
-    def __init__(self, address: str, records: Records, *, backoff: Backoff = BACKOFF) -> None:
-        self.address, self.records = address, records
+    def __init__(self, init: SlurmctldInit, records: Records, *, backoff: Backoff = BACKOFF) -> None:
+        self._init, self.records = init, records
         self.answers = self.failures = self.hints = 0
         """Counted since the start."""
         self._backoff = backoff
@@ -33,25 +32,24 @@ class Hints:
     async def run(self) -> None:
         """Follow them; never ends, cancel it."""
         failures, problem = 0, ""
-        async with aiohttp.ClientSession() as http:
-            while True:
-                try:
-                    await self._once(http)
-                except Untold as error:
-                    self.records.hears = False
-                    self.failures += 1
-                    failures += 1
-                    if str(error) != problem:
-                        problem = str(error)
-                        log.warning("no hints from slurmctld's log", why=problem)
-                    await asyncio.sleep(self._backoff.delay(failures))
-                else:
-                    if failures:
-                        log.info("hints from slurmctld's log again")
-                    failures, problem = 0, ""
+        while True:
+            try:
+                await self._once()
+            except Untold as error:
+                self.records.hears = False
+                self.failures += 1
+                failures += 1
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("no hints from slurmctld's log", why=problem)
+                await asyncio.sleep(self._backoff.delay(failures))
+            else:
+                if failures:
+                    log.info("hints from slurmctld's log again")
+                failures, problem = 0, ""
 
-    async def _once(self, http: aiohttp.ClientSession) -> None:
-        answer = await get_hints(http, self.address, self._next)
+    async def _once(self) -> None:
+        answer = await self._init.hints(self._next)
         names = [name for hosts in answer.nodes for name in _expanded(hosts)]
         self.answers += 1
         self.hints += len(names)

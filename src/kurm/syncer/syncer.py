@@ -20,6 +20,7 @@ from kurm.kube.resources import Key, OwnerReference
 from kurm.kube.session import Session as KubeSession
 from kurm.kube.watch import Pace as WatchPace
 from kurm.slurm.controller import PORT as STATUS_PORT
+from kurm.slurm.controller import SlurmctldInit
 from kurm.slurm.session import Session as SlurmSession
 from kurm.syncer import records
 from kurm.syncer.conditions import Conditions
@@ -74,6 +75,7 @@ class Syncer:
     def __init__(self, kube: KubeSession, slurm: SlurmSession, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(settings.cluster, settings.namespace)
+        self.init = SlurmctldInit(settings.controller_address)
         self.leadership = Leadership(kube, settings.lease, settings.identity, settings.terms, owner=self._owner)
         self.pool = Pool(
             kube,
@@ -111,14 +113,14 @@ class Syncer:
         )
         self.configuration = Configuration(
             self.pool,
-            settings.controller_address,
+            self.init,
             applier=applier,
             leads=leads,
             metrics=self.metrics,
             changed=self._reconfigured,
             version=lambda: slurm.release,
         )
-        self.hints = Hints(settings.controller_address, self.records)
+        self.hints = Hints(self.init, self.records)
         self.metrics.watch(slurm.traffic, kube.traffic, self._gauges())
 
     async def run(self) -> None:
@@ -126,7 +128,7 @@ class Syncer:
 
         Raises LeadershipLost when another one leads: restart the process then.
         """
-        async with asyncio.TaskGroup() as reading:
+        async with self.init, asyncio.TaskGroup() as reading:
             # Read before we lead, so that a second syncer takes over at once.
             followers = [reading.create_task(one.run()) for one in (self.pool, self.records, self.hints)]
             try:

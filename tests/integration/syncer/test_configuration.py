@@ -4,14 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
 
 from integration.syncer.stage import Stage, until
 from kurm.kube.resources import Key
-from kurm.slurm.controller import Status, Untold, get_status
+from kurm.slurm.controller import SlurmctldInit, Status, Untold
 from kurm.syncer import configuration
 from kurm.syncer.objects import SLURM_CLUSTERS
 
@@ -46,26 +45,21 @@ class Init:
         self.body = msgspec.json.encode(applied)
 
 
-async def test_what_is_told(aiohttp_session: aiohttp.ClientSession) -> None:
+async def test_what_is_told() -> None:
     """An answer is read; any other is one sentence that names the address."""
     async with Init().serve() as init:
+        asked = SlurmctldInit(init.address)
         init.tell(Status("h1", "h2", "words"))
-        assert await get_status(aiohttp_session, init.address) == Status("h1", "h2", "words")
+        assert await asked.status() == Status("h1", "h2", "words")
         init.body = b"[]"
         with pytest.raises(Untold, match=init.address):
-            await get_status(aiohttp_session, init.address)
+            await asked.status()
         init.status = 503
         with pytest.raises(Untold, match="503"):
-            await get_status(aiohttp_session, init.address)
-    with pytest.raises(Untold, match="does not answer"):
-        await get_status(aiohttp_session, init.address)
-
-
-@pytest.fixture
-async def aiohttp_session() -> AsyncIterator[aiohttp.ClientSession]:
-    """Open a session."""
-    async with aiohttp.ClientSession() as session:
-        yield session
+            await asked.status()
+    async with asked:
+        with pytest.raises(Untold, match="does not answer"):
+            await asked.status()
 
 
 async def test_the_status_follows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,15 +24,11 @@ from kurm.slurm.controller import (
     JobEvent,
     JobNodes,
     OtherEpoch,
+    SlurmctldInit,
     Untold,
-    get_allocations,
-    get_hints,
-    get_job_events,
-    get_job_nodes,
-    get_status,
-    open_gate,
 )
 from kurm.slurm.token import Identity, sign
+from unit.slurm.fake_slurm import Token
 
 KEY = bytes(range(32))
 SLURM = sign(KEY, "slurm", now=time.time())
@@ -88,41 +84,50 @@ async def init(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Init]:
 
 
 @pytest.fixture
+async def asked(init: Init) -> AsyncIterator[SlurmctldInit]:
+    """Ask it as SlurmUser."""
+    async with SlurmctldInit(init.address, Token(SLURM)) as found:
+        yield found
+
+
+@pytest.fixture
 async def http() -> AsyncIterator[aiohttp.ClientSession]:
     """Open a session of HTTP."""
     async with aiohttp.ClientSession() as session:
         yield session
 
 
-async def test_the_scheduler_learns_what_lives_and_opens_the_gate(init: Init, http: aiohttp.ClientSession) -> None:
+async def test_the_scheduler_learns_what_lives_and_opens_the_gate(init: Init, asked: SlurmctldInit) -> None:
     """Its own jobs only; then partitions take their states."""
-    status = await get_status(http, init.address)
+    status = await asked.status()
     assert (status.hash, status.epoch, status.gate) == ("h1", "life", "closed")
     init.output = printed(RUNNING, FOREIGN)
-    found = await get_allocations(http, init.address, SLURM)
+    found = await asked.allocations()
     one = Allocation(7, "ns/web.0a1b2c3d", "RUNNING", "kurm:c:o", "None", "n[1-2]", "services", 100, 101, gres="N/A")
     assert Allocations("life", (one,)) == found
     with pytest.raises(OtherEpoch):
-        await open_gate(http, init.address, SLURM, "earlier life")
+        await asked.open_gate("earlier life")
     assert init.gate.state == "closed"
-    assert (await open_gate(http, init.address, SLURM, "life")).gate == "open"
+    assert (await asked.open_gate("life")).gate == "open"
     assert init.ran[-1] == ("scontrol", "update", "PartitionName=batch", "State=UP")
 
 
-async def test_what_became_of_jobs_is_told_with_the_epoch(init: Init, http: aiohttp.ClientSession) -> None:
+async def test_what_became_of_jobs_is_told_with_the_epoch(init: Init, asked: SlurmctldInit) -> None:
     """Who asks for the first time has missed what was before."""
-    first = await get_job_events(http, init.address, 0)
+    first = await asked.job_events(0)
     assert (first.lost, first.epoch) == (True, "life")
     init.jobs.hear("_job_complete: JobId=5 done")
-    assert (JobEvent(5, "ended"),) == (await get_job_events(http, init.address, first.next)).jobs
-    assert (await get_hints(http, init.address, 0)).lost
+    assert (JobEvent(5, "ended"),) == (await asked.job_events(first.next)).jobs
+    assert (await asked.hints(0)).lost
 
 
-async def test_where_jobs_have_started_is_told_with_the_epoch(init: Init, http: aiohttp.ClientSession) -> None:
+async def test_where_jobs_have_started_is_told_with_the_epoch(
+    init: Init, asked: SlurmctldInit, http: aiohttp.ClientSession
+) -> None:
     """Of those that are asked for; who is asked for nothing, or for nonsense, says nothing."""
     for job, node in ((5, "n1"), (6, "n2"), (7, "n3")):
         init.jobs.hear(f"sched: _slurm_rpc_allocate_resources JobId={job} NodeList={node} usec=1")
-    assert JobNodes("life", {5: "n1", 7: "n3"}) == await get_job_nodes(http, init.address, SLURM, [5, 7, 9])
+    assert JobNodes("life", {5: "n1", 7: "n3"}) == await asked.job_nodes([5, 7, 9])
     for query in ("", "?jobs=", "?jobs=x,-1,²", f"?jobs={'5' * 5000}", "?after=5"):
         async with http.get(f"{init.address}nodes{query}", headers={"X-SLURM-USER-TOKEN": SLURM}) as answer:
             assert await answer.json() == {"epoch": "life", "nodes": {}}
@@ -140,14 +145,15 @@ async def test_where_jobs_have_started_is_told_with_the_epoch(init: Init, http: 
         sign(KEY, Identity("ann", 1000, 1000), now=time.time()),
     ],
 )
-async def test_others_are_refused(init: Init, http: aiohttp.ClientSession, token: str) -> None:
+async def test_others_are_refused(init: Init, token: str) -> None:
     """No token, a forged one, one that is over, one of another cluster, one of a user."""
-    with pytest.raises(Untold, match="401"):
-        await get_allocations(http, init.address, token)
-    with pytest.raises(Untold, match="401"):
-        await open_gate(http, init.address, token, "life")
-    with pytest.raises(Untold, match="401"):
-        await get_job_nodes(http, init.address, token, [1])
+    async with SlurmctldInit(init.address, Token(token)) as asked:
+        with pytest.raises(Untold, match="401"):
+            await asked.allocations()
+        with pytest.raises(Untold, match="401"):
+            await asked.open_gate("life")
+        with pytest.raises(Untold, match="401"):
+            await asked.job_nodes([1])
     assert init.ran == []
 
 
@@ -158,16 +164,16 @@ def test_an_unsigned_token_is_none() -> None:
     assert valid(SLURM, KEY, time.time())
 
 
-async def test_a_slurm_that_does_not_answer_is_told(init: Init, http: aiohttp.ClientSession) -> None:
+async def test_a_slurm_that_does_not_answer_is_told(init: Init, asked: SlurmctldInit) -> None:
     """An empty list would say that nothing lives."""
     init.problem = "squeue: error: Unable to contact slurm controller"
     with pytest.raises(Untold, match="503"):
-        await get_allocations(http, init.address, SLURM)
+        await asked.allocations()
     with pytest.raises(Untold, match="503"):
-        await open_gate(http, init.address, SLURM, "life")
+        await asked.open_gate("life")
     init.problem, init.status.epoch = "", ""
     with pytest.raises(Untold, match="503"):
-        await get_allocations(http, init.address, SLURM)
+        await asked.allocations()
 
 
 async def test_nonsense_is_no_harm(init: Init, http: aiohttp.ClientSession) -> None:

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from kurm.scheduler.starts import Starts
+from kurm.slurm.controller import SlurmctldInit
 from kurm.slurm.token import Tokens
 
 
@@ -47,10 +48,11 @@ async def init(unused_tcp_port: int) -> AsyncIterator[Init]:
 @pytest.fixture
 async def starts(init: Init) -> AsyncIterator[Starts]:
     """Run one that asks it."""
-    found = Starts(init.address, Tokens(lambda: bytes(32), "slurm"))
-    task = asyncio.create_task(found.run())
-    yield found
-    task.cancel()
+    async with SlurmctldInit(init.address, Tokens(lambda: bytes(32), "slurm")) as asked:
+        found = Starts(asked)
+        task = asyncio.create_task(found.run())
+        yield found
+        task.cancel()
 
 
 async def test_who_comes_while_a_question_is_on_its_way_is_in_the_next(init: Init, starts: Starts) -> None:

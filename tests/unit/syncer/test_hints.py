@@ -12,6 +12,7 @@ import pytest
 from slurmctld_init.hints import Hints
 from slurmctld_init.server import Answer, Request, Server
 
+from kurm.slurm.controller import SlurmctldInit
 from kurm.slurm.session import Session
 from kurm.syncer.hints import Hints as Follower
 from kurm.syncer.records import Pace, Records
@@ -55,9 +56,10 @@ class Init:
 @asynccontextmanager
 async def following(fake: FakeSlurm, port: int) -> AsyncIterator[Records]:
     """Follow a fake slurmrestd, and an init at a port, until both are known."""
-    async with fake.serve(), Session(f"http://127.0.0.1:{fake.port}", Token()) as session:
+    init = SlurmctldInit(f"http://127.0.0.1:{port}/")
+    async with fake.serve(), init, Session(f"http://127.0.0.1:{fake.port}", Token()) as session:
         records = Records(session, pace=Pace())
-        tasks = [asyncio.create_task(one.run()) for one in (records, Follower(f"http://127.0.0.1:{port}/", records))]
+        tasks = [asyncio.create_task(one.run()) for one in (records, Follower(init, records))]
         await asyncio.sleep(5)
         yield records
         for task in tasks:
