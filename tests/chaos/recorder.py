@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import re
 import time
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from kurm.kube.cache import Cache, Change
 from kurm.kube.resources import NODES, PODS, Condition, Container, Narrow, Node, Object
 from kurm.kube.session import Session
 from kurm.kube.watch import Pace, Selection
+from kurm.slurm.controller import SlurmctldInit, Untold
 
 SCHEDULER = "kurm"
 GANG, GANG_SIZE = "slurm.kurm.dev/gang", "slurm.kurm.dev/gang-size"
@@ -173,15 +173,9 @@ class Questions:
         return process.returncode or 0, out.decode(errors="replace"), said.decode(errors="replace")
 
     async def _gate(self) -> str:
-        with contextlib.suppress(OSError, EOFError, ValueError, TimeoutError):
-            async with asyncio.timeout(PATIENCE):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.init)
-                try:
-                    writer.write(b"GET / HTTP/1.1\r\nHost: init\r\n\r\n")
-                    answer = await reader.read()
-                finally:
-                    writer.close()
-            return str(json.loads(answer.partition(b"\r\n\r\n")[2]).get("gate", ""))
+        with contextlib.suppress(Untold, TimeoutError):
+            async with asyncio.timeout(PATIENCE), SlurmctldInit(f"http://127.0.0.1:{self.init}/") as init:
+                return (await init.status()).gate
         return ""
 
 
