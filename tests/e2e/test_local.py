@@ -9,6 +9,7 @@ import pytest
 
 from e2e import footprint
 from e2e.command import KURM, Local
+from kurm.local.packages import kernel_can_bridge
 
 LIFE = Local("test-life")
 THREE = dict.fromkeys(("n0", "n1", "n2", "n3"), "True")
@@ -46,6 +47,15 @@ def test_a_killed_up_is_cleaned_up_by_the_next(before: footprint.Footprint) -> N
     assert LIFE.ready() == THREE
     LIFE.kurm("down")
     assert footprint.take().without(before) == {}
+
+
+def test_two_that_look_for_bridges_at_once_both_find_them() -> None:
+    """As `make chaos` beside `make integration` do; what a killed one has left is no harm either."""
+    subprocess.run(["ip", "link", "add", "kurm-try", "type", "bridge"], check=True)
+    try:
+        assert kernel_can_bridge()
+    finally:
+        subprocess.run(["ip", "link", "delete", "kurm-try"], check=True)
 
 
 def kill_up_at(step: str) -> None:

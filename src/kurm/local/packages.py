@@ -50,8 +50,9 @@ def install(packages: list[str], log: Path) -> None:
 def kernel_can_bridge() -> bool:
     """Whether the kernel makes bridges; a container without CAP_NET_ADMIN says no."""
     try:
-        run("ip", "link", "add", "kurm-try", "type", "bridge")
-        run("ip", "link", "del", "kurm-try")
+        # In a network namespace that goes with the command: one that was left by a killed process, or is another's at
+        # this moment, would look like a kernel that makes none.
+        run("unshare", "--net", "ip", "link", "add", "kurm-try", "type", "bridge")
     except LocalError:
         return False
     return True
