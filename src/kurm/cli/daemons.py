@@ -30,6 +30,7 @@ from kurm.scheduler import scheduler as schedulers
 from kurm.scheduler.objects import SLURM_CLUSTERS
 from kurm.slurm.session import Session as SlurmSession
 from kurm.slurm.token import Tokens
+from kurm.slurm.transport import place
 from kurm.syncer.syncer import Settings, Syncer
 from kurm.web import health
 
@@ -100,7 +101,7 @@ def syncer(
         Path, typer.Option(help="File with the key that signs tokens for slurmctld.", exists=True, dir_okay=False)
     ],
     controller: Annotated[
-        str, typer.Option(help="URL at which slurmctld's init tells its configuration. Default: the cluster's.")
+        str, typer.Option(help="Where slurmctld's init answers: http://host:port. Default: the cluster's.")
     ] = "",
     port: Annotated[int, typer.Option(help="Of /metrics, /healthz and /readyz.", min=0, max=65535)] = 8080,
     kubeconfig: Annotated[
@@ -134,13 +135,11 @@ def syncer(
         sentence = f"{wrong[0]!r} is no type of a node's condition: must be letters, digits, _, ., / and -"
         raise typer.BadParameter(sentence, param_hint="--drain-condition")
 
-    try:
-        session = SlurmSession(slurmrestd, tokens)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--slurmrestd") from error
+    check_address("--slurmrestd", slurmrestd)
+    check_address("--controller", settings.controller_address)
 
     async def work() -> None:
-        async with KubeSession(Config.load(kubeconfig)) as kube, session as slurm:
+        async with KubeSession(Config.load(kubeconfig)) as kube, SlurmSession(slurmrestd, tokens) as slurm:
             daemon = Syncer(kube, slurm, settings)
             async with health.serve(port, daemon):
                 await daemon.run()
@@ -158,7 +157,7 @@ def scheduler(
         Path, typer.Option(help="File with the key that signs tokens for slurmctld.", exists=True, dir_okay=False)
     ],
     controller: Annotated[
-        str, typer.Option(help="URL at which slurmctld's init answers. Default: the cluster's.")
+        str, typer.Option(help="Where slurmctld's init answers: http://host:port. Default: the cluster's.")
     ] = "",
     port: Annotated[int, typer.Option(help="Of /metrics, /healthz and /readyz.", min=0, max=65535)] = 8080,
     kubeconfig: Annotated[
@@ -169,19 +168,25 @@ def scheduler(
     """Place the pods that name a SlurmCluster's scheduler, through its queue."""
     settings = schedulers.Settings(cluster, namespace, identity or os.uname().nodename, controller=controller)
     tokens = Tokens(jwt_key.read_bytes, SLURM_USER)
-    try:
-        session = SlurmSession(slurmrestd, tokens)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--slurmrestd") from error
+    check_address("--slurmrestd", slurmrestd)
+    check_address("--controller", settings.controller_address)
 
     async def work() -> None:
-        async with KubeSession(Config.load(kubeconfig)) as kube, session as slurm:
+        async with KubeSession(Config.load(kubeconfig)) as kube, SlurmSession(slurmrestd, tokens) as slurm:
             found = await kube.get(SLURM_CLUSTERS, Key(namespace, cluster))
             daemon = schedulers.Scheduler(kube, slurm, tokens, settings, found)
             async with health.serve(port, daemon):
                 await daemon.run()
 
     run(work, component="scheduler", cluster=cluster, namespace=namespace)
+
+
+def check_address(option: str, address: str) -> None:
+    """Raise typer.BadParameter unless Slurm can be spoken to at an address."""
+    try:
+        place(address)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def run(work: Callable[[], Awaitable[None]], **fields: str) -> None:

@@ -12,6 +12,8 @@ from kurm.cli import app
     ("wrong", "words"),
     [
         ({"slurmrestd": "/run/slurmrestd.sock"}, ("--slurmrestd", "unix:/path", "/run/slurmrestd.sock")),
+        ({"controller": "https://demo:6819/"}, ("--controller", "http://host:port", "https://demo:6819/")),
+        ({"controller": "http://demo:6819/init"}, ("--controller", "http://host:port", "http://demo:6819/init")),
         ({"jwt-key": "/absent"}, ("--jwt-key", "does not exist")),
         ({"drain-condition": "fan, loud"}, ("--drain-condition", "'fan, loud'", "letters, digits")),
         ({"dead-after": "5 minutes"}, ("--dead-after", "'5 minutes'", "as 90s, 10m")),
