@@ -1,6 +1,6 @@
 """Whose pods make room for new ones: as tables, and as a NodeSet that is updated while nodes fail and people act."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +14,7 @@ ROLLING = UpdateStrategy()
 OLD = Member("", outdated=True)
 TOLD = Member("", outdated=True, serving=False, told=True)
 ASIDE = Member("", outdated=True, serving=False)
+LATE = Member("", outdated=True, serving=False, coming=True)
 BROKEN = Member("", outdated=True, serving=False, broken=True)
 NEW, COMING, AWAY = Member(""), Member("", serving=False, absent=True), Member("", serving=False)
 
@@ -52,6 +53,10 @@ def test_a_share_is_rounded_up(wanted: int | str, nodes: int, expected: int) -> 
         ((TOLD, BROKEN, OLD), 1, {0, 1}),
         ((TOLD, TOLD, TOLD), 1, {0}),
         ((TOLD, AWAY, AWAY), 1, {0}),
+        ((ASIDE, LATE), 1, {1}),
+        ((ASIDE, LATE), 2, {0, 1}),
+        ((ASIDE, LATE, LATE), 1, {1}),
+        ((TOLD, LATE, OLD), 1, {0}),
     ],
 )
 def test_whose_pod_goes(nodes: tuple[Member, ...], most: int | str, expected: set[int]) -> None:
@@ -63,7 +68,7 @@ def test_whose_pod_goes(nodes: tuple[Member, ...], most: int | str, expected: se
 
 
 def _named(node: Member, place: int) -> Member:
-    return Member(f"n{place}", node.outdated, node.serving, node.told, node.broken, node.absent)
+    return replace(node, node=f"n{place}")
 
 
 @dataclass
@@ -182,6 +187,7 @@ class Updates(RuleBasedStateMachine):
                 told=node.told,
                 broken=node.pod is not None and not node.runs,
                 absent=node.pod is None or (node.pod == self.template and not node.runs),
+                coming=node.up and not node.registered,
             )
             for name, node in self.nodes.items()
         ]
@@ -195,7 +201,7 @@ TestUpdates = Updates.TestCase
 
 
 @given(
-    st.lists(st.sampled_from([OLD, TOLD, ASIDE, BROKEN, NEW, COMING, AWAY]), max_size=12),
+    st.lists(st.sampled_from([OLD, TOLD, ASIDE, LATE, BROKEN, NEW, COMING, AWAY]), max_size=12),
     st.integers(1, 6) | st.sampled_from(["10%", "50%", "100%"]),
 )
 def test_a_node_in_service_is_taken_only_within_the_budget(nodes: list[Member], most: int | str) -> None:
