@@ -13,9 +13,6 @@ from kurm.domain.world import Claim, Pod, Record, mark
 RESUMING = "Resuming"
 """The reason while a drain is about to be lifted: nobody may evict the pod any more before jobs come."""
 
-ON_ITS_WAY = frozenset({"NoRecord", "NotRegistered"})
-"""The reasons while Slurm does not know a node's slurmd yet."""
-
 
 @dataclass(frozen=True)
 class Said:

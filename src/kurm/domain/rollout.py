@@ -25,8 +25,8 @@ class Member:
     """Its pod does not answer, and its node is well: with a new one it can only win."""
     absent: bool = False
     """It has no pod, one that ends, or a new one that does not answer yet."""
-    coming: bool = False
-    """Slurm does not know its slurmd (yet), which answers: it may not have been back since we took it."""
+    made: float = 0.0
+    """When its pod was made, in seconds since the epoch."""
 
 
 def limit(strategy: UpdateStrategy, nodes: int) -> int:
@@ -42,9 +42,10 @@ def renew(members: Iterable[Member], strategy: UpdateStrategy) -> frozenset[str]
 
     - A pod that does not answer costs nothing: a bad image stops at the budget, and the good one after it gets past.
     - Those that are told go on, as many as the budget allows, whatever else has failed meanwhile.
-    - A node that has not come back before its new pod is outdated, too, goes before all others, and counts.
     - A node that is out of service for another reason (cordoned, drained by an administrator) comes before one in
       service. It is one of the budget, too: by the time it could come back it would be out because of us.
+    - Of those the newest pod comes first: one that was renewed, and is outdated again before its node is back, is out
+      because of us, and Slurm's words do not tell it from the others.
     - A node in service is taken only while those out of service, for whatever reason, leave room.
     """
     nodes = sorted(members, key=lambda one: one.node)
@@ -59,8 +60,7 @@ def renew(members: Iterable[Member], strategy: UpdateStrategy) -> frozenset[str]
     # in service may not have come back from its renewal yet.
     renewed = [one for one in nodes if one.absent or not (one.outdated or one.serving)]
     room = max(most - len(told) - len(free) - len(renewed), 0)
-    coming = [one for one in waiting if one.coming and not one.serving]
-    aside = coming[:room] + [one for one in waiting if not (one.serving or one.coming)][: max(room - len(coming), 0)]
+    aside = sorted((one for one in waiting if not one.serving), key=lambda one: -one.made)[:room]
     out = sum(not one.serving for one in nodes)
     serving = [one for one in waiting if one.serving][: max(min(room - len(aside), most - out), 0)]
     return frozenset(one.node for one in (*free, *told, *aside, *serving))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from kurm.domain import release
 from kurm.domain.load import Load
-from kurm.domain.report import ON_ITS_WAY
 from kurm.domain.selection import Candidate, Selection, claim, select
 from kurm.domain.signals import PROTECTED, RELEASE, REQUEUE_AT, SLURM_DRAINED, SLURM_READY
 from kurm.operator import claims, slurmdrain
@@ -96,13 +95,13 @@ def answered(pod: Pod) -> bool:
 
 def _held(pod: Pod, node_set: NodeSet, node: Node | None, given: Circumstances) -> Held:
     annotations = pod.metadata.annotations
-    told, said = annotations.get(RELEASE, ""), pod.condition(SLURM_READY)
+    told, made = annotations.get(RELEASE, ""), pod.metadata.creation_timestamp
     return Held(
         release=told,
         answered=answered(pod),
         ready=pod.holds(SLURM_READY),
         up=pod.holds("Ready"),
-        coming=said is None or said.reason in ON_ITS_WAY,
+        made=made.timestamp() if made is not None else 0.0,
         outdated=bool(given.template) and annotations.get(names.TEMPLATE_HASH) != given.template,
         protected=pod.metadata.labels.get(PROTECTED) == "true",
         proven=pod.holds(SLURM_DRAINED) and not given.silent,

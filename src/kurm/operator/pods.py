@@ -30,8 +30,8 @@ class Pod:
     """slurmd is registered and in service."""
     up: bool = True
     """slurmd in it answers, says the kubelet."""
-    coming: bool = False
-    """Nobody has said yet that Slurm knows its slurmd."""
+    made: float = 0.0
+    """When it was made, in seconds since the epoch."""
     outdated: bool = False
     """It would be made otherwise now."""
     protected: bool = True
@@ -203,7 +203,7 @@ def _member(slot: Slot) -> Member:
         told=bool(pod.release),
         broken=not pod.up and slot.well,
         absent=not pod.up and not pod.outdated,
-        coming=pod.coming,
+        made=pod.made,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from kurm.domain.report import ON_ITS_WAY, RESUMING, Said, say
+from kurm.domain.report import RESUMING, Said, say
 from kurm.domain.signals import (
     RELEASE,
     SLURM_ALLOCATED,
@@ -42,6 +42,7 @@ from kurm.syncer.records import Records
 
 log = structlog.get_logger("kurm.syncer")
 
+ON_ITS_WAY = frozenset({"NoRecord", "NotRegistered"})
 QUIET_SECONDS = 60.0
 """How long a pod may be on its way before it is told so."""
 FRESH = 1.0

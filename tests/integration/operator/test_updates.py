@@ -64,6 +64,24 @@ async def test_a_node_that_is_out_for_another_reason_is_one_of_the_budget(stage:
         await until(lambda: _figures(stage, "updated", "ready"), (3, 3))
 
 
+async def test_of_nodes_that_are_out_the_newest_pod_goes_first(stage: Stage) -> None:
+    """It may be one that was renewed just now, whose node is not back yet: then it is out because of us."""
+    nodes = await stage.add_nodes(1)
+    await stage.cluster()
+    await stage.node_set()
+    async with stage.operator():
+        await until(stage.node_set_conditions, READY)
+        await asyncio.sleep(1.1)  # Kubernetes tells when a pod was made in whole seconds
+        nodes += await stage.add_nodes(1)
+        stage.crew.busy.update(nodes)
+        await until(lambda: _figures(stage, "ready"), (2,))
+        for node in nodes:
+            await stage.cordon(node)
+        await until(lambda: _figures(stage, "ready", "draining"), (0, 2))
+        await stage.node_set(image=OTHER)
+        await until(lambda: _released(stage), {nodes[1]})
+
+
 async def test_on_delete_a_pod_is_replaced_when_somebody_deletes_it(stage: Stage) -> None:
     """And the status says how many are outdated; an update that was on its way is taken back."""
     nodes = await stage.add_nodes(2)

@@ -14,7 +14,7 @@ ROLLING = UpdateStrategy()
 OLD = Member("", outdated=True)
 TOLD = Member("", outdated=True, serving=False, told=True)
 ASIDE = Member("", outdated=True, serving=False)
-LATE = Member("", outdated=True, serving=False, coming=True)
+LATE = replace(ASIDE, made=1.0)
 BROKEN = Member("", outdated=True, serving=False, broken=True)
 NEW, COMING, AWAY = Member(""), Member("", serving=False, absent=True), Member("", serving=False)
 
@@ -85,6 +85,8 @@ class Node:
     jobs: bool = False
     drained: bool = False
     """By an administrator."""
+    made: int = 0
+    """In which second its pod was made."""
     ours: bool = False
     """It was taken out of service by us, while it could have served, and has not been back since."""
 
@@ -100,7 +102,7 @@ class Updates(RuleBasedStateMachine):
     @initialize(most=st.integers(1, 3), number=st.integers(1, 6))
     def begin(self, most: int, number: int) -> None:
         """Some nodes, all of them up to date."""
-        self.most, self.template, self.good = most, 0, {0}
+        self.most, self.template, self.good, self.now = most, 0, {0}, 0
         self.strategy = UpdateStrategy(max_unavailable=most)
         self.nodes = {f"n{each}": Node() for each in range(number)}
 
@@ -148,7 +150,13 @@ class Updates(RuleBasedStateMachine):
         """Of the newest template."""
         for node in self.nodes.values():
             if node.pod is None:
-                node.pod, node.runs, node.registered = self.template, self.template in self.good, False
+                node.pod, node.made = self.template, self.now
+                node.runs, node.registered = self.template in self.good, False
+
+    @rule()
+    def a_second_passes(self) -> None:
+        """Kubernetes tells no shorter time of a pod."""
+        self.now += 1
 
     @rule()
     def slurmds_register(self) -> None:
@@ -187,7 +195,7 @@ class Updates(RuleBasedStateMachine):
                 told=node.told,
                 broken=node.pod is not None and not node.runs,
                 absent=node.pod is None or (node.pod == self.template and not node.runs),
-                coming=node.up and not node.registered,
+                made=node.made,
             )
             for name, node in self.nodes.items()
         ]

@@ -85,6 +85,13 @@ def test_what_cannot_be_rendered_is_not_begun() -> None:
     assert plan(slots, can_make=False, slurm_gone=False) == [Release("n2", "scaling in")]
 
 
+def test_of_nodes_that_are_out_the_newest_pod_goes_first() -> None:
+    """It may have been renewed just now: then its node is out because of us, and another would be one too many."""
+    slots = [Slot(f"n{made}", claimed=True, pod=Pod(outdated=True, made=made)) for made in (1, 3, 2)]
+    found = plan(slots, can_make=True, slurm_gone=False)
+    assert [Release("n3", OUTDATED)] == [one for one in found if isinstance(one, Release)]
+
+
 @pytest.mark.parametrize(
     ("away", "expected"),
     [
