@@ -51,6 +51,7 @@ def test_a_killed_up_is_cleaned_up_by_the_next(before: footprint.Footprint) -> N
 
 def test_two_that_look_for_bridges_at_once_both_find_them() -> None:
     """As `make chaos` beside `make integration` do; what a killed one has left is no harm either."""
+    subprocess.run(["ip", "link", "delete", "kurm-try"], check=False)  # of a killed run of this story
     subprocess.run(["ip", "link", "add", "kurm-try", "type", "bridge"], check=True)
     try:
         assert kernel_can_bridge()

@@ -67,29 +67,31 @@ class Server:
         """Answer a request that arrives in time; return whether another one may follow."""
         async with asyncio.timeout(within):
             request = await _read(reader)
-        status, found = await self._answer(request)
-        body = json.dumps(found).encode() if found is not None else b""
-        kept = not request.last and self._open <= KEPT
-        head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: {'keep-alive' if kept else 'close'}\r\n\r\n"
-        )
-        async with asyncio.timeout(DEADLINE):
-            writer.write(head.encode() + body)
-            await writer.drain()
+        self._answering += 1  # until it has left: who does not read what was asked for holds all of it here
+        try:
+            status, found = await self._answer(request)
+            kept = not request.last and self._open <= KEPT
+            async with asyncio.timeout(DEADLINE):
+                writer.write(_written(status, found, kept=kept))
+                await writer.drain()
+        finally:
+            self._answering -= 1
         return kept
 
     async def _answer(self, request: Request) -> Answer:
-        if self._answering >= MOST:
+        if self._answering > MOST:
             return HTTPStatus.SERVICE_UNAVAILABLE, None
         route = self.routes.get(request.route)
-        if route is None:
-            return HTTPStatus.NOT_FOUND, None
-        self._answering += 1
-        try:
-            return await route(request)
-        finally:
-            self._answering -= 1
+        return await route(request) if route else (HTTPStatus.NOT_FOUND, None)
+
+
+def _written(status: HTTPStatus, found: Any, *, kept: bool) -> bytes:
+    body = json.dumps(found).encode() if found is not None else b""
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: {'keep-alive' if kept else 'close'}\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:

@@ -48,5 +48,6 @@ def packages(steps: Steps) -> None:
             debian.install(absent, build.cache() / "logs/apt.log")
     if not debian.kernel_can_bridge():
         raise LocalError(
-            "this machine's kernel makes no network bridge for us: kurm local needs CAP_NET_ADMIN and bridges"
+            "this machine's kernel makes no network bridge for us: kurm local needs CAP_SYS_ADMIN, "
+            "CAP_NET_ADMIN and bridges"
         )

@@ -48,7 +48,7 @@ def install(packages: list[str], log: Path) -> None:
 
 
 def kernel_can_bridge() -> bool:
-    """Whether the kernel makes bridges; a container without CAP_NET_ADMIN says no."""
+    """Whether the kernel makes bridges; a container without CAP_NET_ADMIN and CAP_SYS_ADMIN says no."""
     try:
         # In a network namespace that goes with the command: one that was left by a killed process, or is another's at
         # this moment, would look like a kernel that makes none.

@@ -20,7 +20,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 PORT = 6819
 CONNECTIONS = 8
-"""Most questions at once. We ask five, two of which wait for news."""
+"""Most questions at once. A scheduler asks four at most, one of which waits for news."""
 DEADLINE = 5.0
 """Seconds for an answer that need not wait."""
 LONG_DEADLINE = 30.0

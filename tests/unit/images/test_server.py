@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 import pytest
-from slurmctld_init.server import IDLE, KEPT, Answer, Request, Server
+from slurmctld_init.server import DEADLINE, IDLE, KEPT, MOST, Answer, Request, Server
 
 pytestmark = pytest.mark.looptime(noop_cycles=8)
 
@@ -22,6 +22,34 @@ async def port(unused_tcp_port: int) -> AsyncIterator[int]:
 
     server = await Server({"GET /there": there}).serve(unused_tcp_port)
     yield unused_tcp_port
+    server.close()
+
+
+async def test_only_so_many_answers_are_on_their_way(unused_tcp_port: int) -> None:
+    """Whoever asks then is told to come again, and one that has gone makes room."""
+    asked, news = asyncio.Semaphore(0), asyncio.Event()
+
+    async def waits(_: Request) -> Answer:
+        asked.release()
+        await news.wait()
+        return HTTPStatus.OK, "here"
+
+    server = await Server({"GET /there": waits}).serve(unused_tcp_port)
+    ways = [await asyncio.open_connection("127.0.0.1", unused_tcp_port) for _ in range(MOST + 1)]
+    for _, writer in ways[:-1]:
+        writer.write(ASKED + b"\r\n")
+        await asked.acquire()
+    reader, writer = ways[-1]
+    writer.write(ASKED + b"\r\n")
+    async with asyncio.timeout(DEADLINE):
+        assert b"503" in await reader.readuntil(b"\r\n\r\n")
+    news.set()
+    for reader, _ in ways[:-1]:
+        assert b"200" in await reader.readuntil(b"\r\n\r\n")
+    again = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
+    assert await ask(again) == b"close"
+    for _, writer in (*ways, again):
+        writer.close()
     server.close()
 
 
