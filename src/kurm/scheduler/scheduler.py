@@ -191,7 +191,8 @@ class Scheduler:
         self.placer.look_at(owner)
 
     def _look_at_all(self) -> None:
-        for owner in self.owners.all():
+        # One whose pod is gone and whose job was just cancelled is known to nobody but who waits for it.
+        for owner in {*self.owners.all(), *self.truth.awaited()}:
             self.placer.look_at(owner)
 
     def _heed_cluster(self, change: Change[SlurmCluster]) -> None:

@@ -68,6 +68,10 @@ class Truth:
             if not self._recovering:
                 self._recovered.set()
 
+    def awaited(self) -> tuple[str, ...]:
+        """Return the owners for whom the gate is not open yet; some have neither pods nor jobs any more."""
+        return tuple(self._recovering or ())
+
     # The list.
 
     async def _list(self) -> None:

@@ -221,6 +221,18 @@ async def test_a_pod_that_comes_while_slurm_is_away_for_a_moment_is_not_forgotte
         await until(lambda: stage.bound("comes"), 1, within=10)
 
 
+async def test_the_gate_opens_though_slurm_is_away_as_the_last_of_an_owner_goes(stage: Stage) -> None:
+    """Its pod is gone and its job has just been cancelled: nothing but the closed gate knows of it any more."""
+    async with stage.scheduler("one"):
+        await stage.pod("goes")
+        await until(lambda: stage.bound("goes"), 1)
+    await stage.end("goes")
+    async with stage.scheduler("two") as scheduler:
+        away_after_a_cancellation(scheduler)
+        await stage.pod("comes")
+        await until(lambda: stage.bound("comes"), 1, within=20)
+
+
 async def test_the_gate_stays_closed_for_who_was_looked_at_in_vain(stage: Stage) -> None:
     """Slurmctld has forgotten a pod's job, and slurmrestd hangs up as it is to be pinned: it is pinned all the same."""
     async with stage.scheduler() as scheduler:
@@ -231,6 +243,18 @@ async def test_the_gate_stays_closed_for_who_was_looked_at_in_vain(stage: Stage)
         await stage.crash_slurmctld()
         await until(lambda: _places(stage), {"runs": place})
         assert not await stage.leaving("runs")
+
+
+def away_after_a_cancellation(scheduler: Scheduler) -> None:
+    """Have Slurm be away just when the first job has been cancelled."""
+    cancelled = scheduler.ledger.cancelled
+
+    def away(job: int) -> None:
+        cancelled(job)
+        scheduler.ledger.cancelled = cancelled  # type: ignore[method-assign]
+        scheduler.ledger.lose("slurmrestd hung up")
+
+    scheduler.ledger.cancelled = away  # type: ignore[method-assign]
 
 
 def away_at_the_first_look(scheduler: Scheduler, epoch: str = "") -> None:
